@@ -1,0 +1,45 @@
+# Everything runs in .venv, made from the lock file; `make` alone lists the targets.
+PYTHON ?= python3
+BIN := .venv/bin
+LOCK := requirements/dev.lock
+PIP_COMPILE := pip-compile --quiet --strip-extras --generate-hashes --allow-unsafe \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-annotate
+
+.PHONY: help venv test lint format bench lock clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+venv: .venv/.made-from-lock ## create .venv with the pinned packages
+
+.venv/.made-from-lock: $(LOCK) setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "plainsong needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version)" >&2; \
+		     echo "hint: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@echo "installing pinned packages into .venv ..."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+test: venv ## run the default test suite
+	$(BIN)/python -m pytest
+
+lint: venv ## ruff and mypy --strict
+	$(BIN)/ruff check --output-format concise .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: venv ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: venv ## measure the core beside its yardstick
+	$(BIN)/plainsong bench core
+
+lock: ## resolve setup.cfg again into requirements/*.lock (needs pip-tools)
+	$(PIP_COMPILE) --extra dev --output-file $(LOCK) setup.cfg requirements/build.in
+
+clean: ## remove what the other targets made
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build *.egg-info

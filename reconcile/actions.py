@@ -1,0 +1,54 @@
+"""Actions that both reconcilers of an instance ask of their shell.
+
+A shell performs the actions of one ``handle`` in order, and begins one only when those before it have taken
+effect. That is why ``PersistEpoch`` stands before ``Accept``: what was acknowledged is durable.
+"""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from reconcile.errors import ProtocolViolation
+from reconcile.ids import Epoch, SessionId
+from reconcile.sessions import Refusal
+
+Response = TypeVar("Response")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersistEpoch:
+    """Make the highest epoch durable; it fences from now on, also after a crash."""
+
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accept:
+    """Tell the caller that its session is live; end the stream of any other."""
+
+    session: SessionId
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """Tell the caller why what it said has no effect."""
+
+    session: SessionId
+    epoch: Epoch | None
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndSession:
+    """Tell the peer how it broke the protocol and end its stream; ``None`` is one that never said hello."""
+
+    session: SessionId | None
+    violation: ProtocolViolation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply(Generic[Response]):
+    """Send ``response`` to the live session."""
+
+    session: SessionId
+    response: Response

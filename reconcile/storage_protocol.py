@@ -1,0 +1,132 @@
+"""The storage protocol: everything a controller and a storage instance can say to each other.
+
+``Hello``, ``CreateInstance``, ``AllowCompaction``, ``InitializationComplete``, ``FrontierUppers`` and
+``Heartbeat`` mean here what they mean for compute, with sources in the place of dataflows.
+"""
+
+from dataclasses import dataclass
+
+from reconcile.compute_protocol import (
+    AllowCompaction,
+    CreateInstance,
+    FrontierUppers,
+    Heartbeat,
+    Hello,
+    InitializationComplete,
+)
+from reconcile.frontiers import Antichain
+from reconcile.ids import GlobalId, Step
+from reconcile.sources import SourceDescription
+from reconcile.updates import Updates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSources:
+    """Adds sources. The controller promises that none is requested already in this term.
+
+    An installed one with the same definition is kept, one that differs only in alterable fields is altered, any
+    other is refused by itself with a status.
+    """
+
+    sources: tuple[SourceDescription, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """Writes ``updates`` to the table ``id`` and makes it complete below ``upper``.
+
+    The only thing that advances a table. What lies below the accepted upper is left out and *reported*; the
+    controller appends it again at a later step, unless it finds ``token`` in the shard. With ``snapshot`` the
+    rows are the whole wanted contents, compared with what the shard holds, so that sending them twice is harmless.
+    """
+
+    id: GlobalId
+    upper: Antichain
+    updates: Updates
+    token: str = ""
+    snapshot: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSinks:
+    """Runs exactly these sinks; each copies the collection ``id`` outward. Level-triggered: the last one counts."""
+
+    sinks: tuple[tuple[GlobalId, tuple[tuple[str, str], ...]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenStep:
+    """Opens every step through ``step``; durable before it is told, idempotent, the greatest counts.
+
+    While no controller is connected a source's writer may open steps through ``granted`` by itself, one per
+    ``every_ms``. ``checkpoint`` asks for a snapshot of private state after ``step``.
+    """
+
+    step: Step
+    granted: Step
+    every_ms: int
+    checkpoint: bool = False
+
+
+StorageCommand = (
+    Hello | CreateInstance | CreateSources | AllowCompaction | Append | RunSinks | OpenStep | InitializationComplete
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendResult:
+    """What became of an append: ``left_out`` updates came too late and were not written.
+
+    Sent when the rest is durable; at once when nothing was left to write.
+    """
+
+    id: GlobalId
+    token: str
+    upper: Antichain
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceKept:
+    """The installed source goes on unchanged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceAltered:
+    """The installed source goes on with these fields changed."""
+
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRefused:
+    """The installed source differs in these fields and goes on as it is; the requested one does not run."""
+
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFailed:
+    """The source stopped with an error from outside."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStatus:
+    """How one source fares."""
+
+    id: GlobalId
+    status: SourceKept | SourceAltered | SourceRefused | SourceFailed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """How many records arrived for ``step`` so far; cumulative, so repeats do not add."""
+
+    id: GlobalId
+    step: Step
+    received: int
+
+
+StorageResponse = FrontierUppers | AppendResult | SourceStatus | StepReport | Heartbeat
