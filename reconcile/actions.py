@@ -7,9 +7,10 @@ effect. That is why ``PersistEpoch`` stands before ``Accept``: what was acknowle
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from reconcile.errors import ProtocolViolation
+from reconcile.compute_protocol import Hello
+from reconcile.errors import ProtocolViolation, Violation
 from reconcile.ids import Epoch, SessionId
-from reconcile.sessions import Refusal
+from reconcile.sessions import Refusal, Sessions
 
 Response = TypeVar("Response")
 
@@ -52,3 +53,21 @@ class Reply(Generic[Response]):
 
     session: SessionId
     response: Response
+
+
+def greeting(sessions: Sessions, hello: Hello) -> tuple[PersistEpoch | Accept | Refuse, ...]:
+    """Lets a session in, after its epoch is durable, or refuses it."""
+    before = sessions.epoch
+    refusal = sessions.greet(hello)
+    if refusal is not None:
+        return (Refuse(session=hello.session, epoch=hello.epoch, refusal=refusal),)
+    persist = (PersistEpoch(epoch=hello.epoch),) if hello.epoch > before else ()
+    return (*persist, Accept(session=hello.session, epoch=hello.epoch))
+
+
+def turned_away(sessions: Sessions, session: SessionId | None) -> EndSession | Refuse | None:
+    """What to tell a caller whose commands have no effect; ``None`` if it is the live session."""
+    if session is None:
+        return EndSession(session=None, violation=ProtocolViolation(Violation.BEFORE_HELLO))
+    refusal = sessions.refusal(session)
+    return None if refusal is None else Refuse(session=session, epoch=None, refusal=refusal)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from reconcile.actions import Accept, EndSession, PersistEpoch, Refuse, Reply
+from reconcile.actions import EndSession, Reply, greeting, turned_away
 from reconcile.admission import require_creatable, require_readable
 from reconcile.compute_actions import (
     CommandReceived,
@@ -104,21 +104,16 @@ class Reconciler:
     # --- sessions -----------------------------------------------------------------------------------------
 
     def _on_hello(self, hello: Hello) -> tuple[ComputeAction, ...]:
-        before = self.sessions.epoch
-        refusal = self.sessions.greet(hello)
-        if refusal is not None:
-            return (Refuse(session=hello.session, epoch=hello.epoch, refusal=refusal),)
+        actions = greeting(self.sessions, hello)
+        if self.sessions.live != hello.session:
+            return actions
         self._window = None
-        persist = (PersistEpoch(epoch=hello.epoch),) if hello.epoch > before else ()
-        inventory = Reply[ComputeResponse](session=hello.session, response=self.installed.inventory())
-        return (*persist, Accept(session=hello.session, epoch=hello.epoch), inventory)
+        return (*actions, Reply[ComputeResponse](session=hello.session, response=self.installed.inventory()))
 
     def _on_command(self, session: SessionId | None, command: ComputeCommand) -> tuple[ComputeAction, ...]:
-        if session is None:
-            return (EndSession(session=None, violation=ProtocolViolation(Violation.BEFORE_HELLO)),)
-        refusal = self.sessions.refusal(session)
-        if refusal is not None:
-            return (Refuse(session=session, epoch=None, refusal=refusal),)
+        away = turned_away(self.sessions, session)
+        if away is not None:
+            return (away,)
         try:
             window = self._window
             self.sessions.move(_VERBS.get(type(command), Verb.COMMAND))

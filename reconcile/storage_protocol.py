@@ -4,6 +4,7 @@
 ``Heartbeat`` mean here what they mean for compute, with sources in the place of dataflows.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from reconcile.compute_protocol import (
@@ -36,15 +37,26 @@ class Append:
     """Writes ``updates`` to the table ``id`` and makes it complete below ``upper``.
 
     The only thing that advances a table. What lies below the accepted upper is left out and *reported*; the
-    controller appends it again at a later step, unless it finds ``token`` in the shard. With ``snapshot`` the
-    rows are the whole wanted contents, compared with what the shard holds, so that sending them twice is harmless.
+    controller appends it again at a later step, unless it finds ``token`` in the shard.
     """
 
     id: GlobalId
     upper: Antichain
     updates: Updates
     token: str = ""
-    snapshot: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendSnapshot:
+    """Makes ``rows`` the whole contents of the table ``id``, complete below ``upper``.
+
+    They are compared with what the shard holds, so that sending them twice is harmless.
+    """
+
+    id: GlobalId
+    upper: Antichain
+    rows: tuple[Hashable, ...]
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +81,15 @@ class OpenStep:
 
 
 StorageCommand = (
-    Hello | CreateInstance | CreateSources | AllowCompaction | Append | RunSinks | OpenStep | InitializationComplete
+    Hello
+    | CreateInstance
+    | CreateSources
+    | AllowCompaction
+    | Append
+    | AppendSnapshot
+    | RunSinks
+    | OpenStep
+    | InitializationComplete
 )
 
 

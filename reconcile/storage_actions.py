@@ -1,0 +1,141 @@
+"""What the storage reconciler is told, and what it asks of its shell beyond the actions common to all."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from reconcile.actions import Accept, EndSession, PersistEpoch, Refuse, Reply
+from reconcile.compute_actions import SessionClosed, SessionOpened, UpperReported
+from reconcile.frontiers import Antichain
+from reconcile.ids import GlobalId, SessionId, Step
+from reconcile.sources import SourceDescription
+from reconcile.storage_protocol import OpenStep, RunSinks, StorageCommand, StorageResponse
+from reconcile.updates import Updates
+
+# --- events -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageCommandReceived:
+    """A controller sent a command; ``None`` is a stream that has not said hello."""
+
+    session: SessionId | None
+    command: StorageCommand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentsRead:
+    """The answer to ``ReadContents``: every row that ``id`` holds, as often as it holds it."""
+
+    id: GlobalId
+    rows: tuple[Hashable, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendDurable:
+    """The ``Write`` with this token is durable."""
+
+    id: GlobalId
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStopped:
+    """The source ended by itself with an error from outside."""
+
+    id: GlobalId
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsReceived:
+    """So many records arrived for ``step`` so far."""
+
+    id: GlobalId
+    step: Step
+    received: int
+
+
+StorageReport = UpperReported | ContentsRead | AppendDurable | SourceStopped | RecordsReceived
+StorageEvent = SessionOpened | SessionClosed | StorageCommandReceived | StorageReport
+
+# --- actions ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSource:
+    """Start the source where its shard stands."""
+
+    source: SourceDescription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterSource:
+    """Go on with this definition."""
+
+    source: SourceDescription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopSource:
+    """Stop the source."""
+
+    id: GlobalId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactShard:
+    """History of ``id`` before ``since`` may go."""
+
+    id: GlobalId
+    since: Antichain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """Append to the table, complete below ``upper``; answered by ``AppendDurable`` with the same token."""
+
+    id: GlobalId
+    upper: Antichain
+    updates: Updates
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadContents:
+    """Read all rows of ``id`` after every ``Write`` so far; answered by ``ContentsRead``."""
+
+    id: GlobalId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSteps:
+    """Steps are opened, and granted, as this says."""
+
+    opened: OpenStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetSinks:
+    """Run exactly these sinks."""
+
+    sinks: RunSinks
+
+
+StorageEffect = (
+    RunSource | AlterSource | StopSource | CompactShard | Write | ReadContents | OpenSteps | SetSinks | StorageResponse
+)
+StorageAction = (
+    PersistEpoch
+    | Accept
+    | Refuse
+    | EndSession
+    | Reply[StorageResponse]
+    | RunSource
+    | AlterSource
+    | StopSource
+    | CompactShard
+    | Write
+    | ReadContents
+    | OpenSteps
+    | SetSinks
+)
