@@ -12,7 +12,7 @@ from reconcile.errors import ProtocolViolation, Violation
 from reconcile.ids import Epoch, SessionId
 from reconcile.sessions import Refusal, Sessions
 
-Response = TypeVar("Response")
+Response_co = TypeVar("Response_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,11 @@ class EndSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply(Generic[Response]):
+class Reply(Generic[Response_co]):
     """Send ``response`` to the live session."""
 
     session: SessionId
-    response: Response
+    response: Response_co
 
 
 def greeting(sessions: Sessions, hello: Hello) -> tuple[PersistEpoch | Accept | Refuse, ...]:

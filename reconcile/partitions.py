@@ -97,21 +97,27 @@ class PartitionMerge:
                 met = self._uppers[id]
                 if met.advance(partition, upper):
                     yield FrontierHeard(id=id, upper=met.counted.frontier)
-            case AnswerHeard(peek=peek, outcome=PeekFailed()):
-                if self._peeks.pop(peek, None) is not None:
-                    yield said
-            case AnswerHeard(peek=peek, outcome=PeekRows() as rows):
-                parts = self._peeks.get(peek)
-                if parts is not None:
-                    parts[partition] = rows
-                    if len(parts) == self._partitions:
-                        del self._peeks[peek]
-                        yield AnswerHeard(peek=peek, outcome=PeekRows(rows=_united(parts)))
+            case AnswerHeard():
+                yield from self._answer(partition, said)
             case TailHeard(id=id):
                 if id in self._tails:
                     yield from self._tail(partition, said, self._tails[id])
             case _:
                 assert_never(said)
+
+    def _answer(self, partition: int, said: AnswerHeard) -> Iterator[AnswerHeard]:
+        """The rows of all parts together; one failure fails the whole."""
+        parts = self._peeks.get(said.peek)
+        if parts is None:
+            return
+        if isinstance(said.outcome, PeekFailed):
+            del self._peeks[said.peek]
+            yield said
+            return
+        parts[partition] = said.outcome
+        if len(parts) == self._partitions:
+            del self._peeks[said.peek]
+            yield AnswerHeard(peek=said.peek, outcome=PeekRows(rows=_united(parts)))
 
     def _tail(self, partition: int, said: TailHeard, tail: _PartialTail) -> Iterator[TailHeard]:
         fresh = said.updates.not_before(tail.progress.uppers[partition])

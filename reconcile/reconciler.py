@@ -108,7 +108,7 @@ class Reconciler:
         if self.sessions.live != hello.session:
             return actions
         self._window = None
-        return (*actions, Reply[ComputeResponse](session=hello.session, response=self.installed.inventory()))
+        return (*actions, Reply(session=hello.session, response=self.installed.inventory()))
 
     def _on_command(self, session: SessionId | None, command: ComputeCommand) -> tuple[ComputeAction, ...]:
         away = turned_away(self.sessions, session)

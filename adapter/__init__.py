@@ -1,0 +1,1 @@
+"""What stands on the core for people: the command line and what it runs."""
