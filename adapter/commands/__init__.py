@@ -1,0 +1,1 @@
+"""The subcommands of ``plainsong``, one file each."""
