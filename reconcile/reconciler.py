@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from reconcile.actions import EndSession, Reply, greeting, turned_away
+from reconcile.actions import Accept, EndSession, Reply, greeting, turned_away
 from reconcile.admission import require_creatable, require_readable
 from reconcile.compute_actions import (
     CommandReceived,
@@ -105,7 +105,7 @@ class Reconciler:
 
     def _on_hello(self, hello: Hello) -> tuple[ComputeAction, ...]:
         actions = greeting(self.sessions, hello)
-        if self.sessions.live != hello.session:
+        if not isinstance(actions[-1], Accept):
             return actions
         self._window = None
         return (*actions, Reply(session=hello.session, response=self.installed.inventory()))

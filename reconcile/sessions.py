@@ -132,6 +132,7 @@ class Sessions:
             return FencedBy(epoch=self._epoch)
         self._epoch = hello.epoch
         self._last = hello.session
+        self._accepted.pop(hello.session, None)  # a peer that uses a nonce twice comes last
         self._accepted[hello.session] = None
         if len(self._accepted) > SESSIONS_REMEMBERED_MAX:
             del self._accepted[next(iter(self._accepted))]

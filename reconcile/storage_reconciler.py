@@ -7,7 +7,7 @@ shard is durable and its position in the outside world is its own, so a definiti
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from reconcile.actions import EndSession, Reply, greeting, turned_away
+from reconcile.actions import Accept, EndSession, Reply, greeting, turned_away
 from reconcile.compute_actions import SessionClosed, SessionOpened, UpperReported
 from reconcile.compute_protocol import AllowCompaction, CreateInstance, Hello, InitializationComplete
 from reconcile.errors import InvariantBroken, ProtocolViolation, Violation
@@ -78,7 +78,7 @@ class StorageReconciler:
                 return self._on_command(session, command)
             case SessionOpened(hello=hello):
                 actions = greeting(self.sessions, hello)
-                if self.sessions.live == hello.session:
+                if isinstance(actions[-1], Accept):
                     self._window = None
                 return actions
             case SessionClosed(session=session):

@@ -12,7 +12,7 @@ from tests.mutants.catalogue import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
 #: The suite on trial: scripts first, because they are quick; then the laws.
-SUITE = ("tests/test_scripts.py", "tests/test_core.py", "tests/laws")
+SUITE = ("tests/test_scripts.py", "tests/test_core.py", "tests/test_refusals.py", "tests/laws")
 
 
 def run_suite(mutant: str, scratch: Path) -> subprocess.CompletedProcess[str]:
