@@ -38,6 +38,7 @@ class Violation(StrEnum):
     AS_OF_BEFORE_SINCE = "as-of-before-since"
     FRONTIER_MISMATCH = "frontier-mismatch"
     TOO_LARGE = "too-large"
+    MALFORMED = "malformed"
 
 
 class ProtocolViolation(PlainsongError):

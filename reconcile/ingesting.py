@@ -142,6 +142,9 @@ class Ingesting:
             fields = differing_fields(source.description, wanted.description)
             if not fields:
                 yield SourceStatus(id=id, status=SourceKept())
+                if wanted.description.writer_epoch != source.description.writer_epoch:
+                    source.description = wanted.description
+                    yield AlterSource(source=wanted.description)
             elif all(name in wanted.description.alterable for name in fields):
                 source.description = wanted.description
                 yield SourceStatus(id=id, status=SourceAltered(fields=fields))

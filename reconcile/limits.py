@@ -1,7 +1,7 @@
 """Every bound of the system, in one place; nothing grows without one of these."""
 
 #: One gRPC message; larger frames are split by the sender, a larger single command is refused.
-MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+MESSAGE_BYTES_MAX = 32 * 1024 * 1024
 #: One dataflow's plan, refused before it is logged; leaves room for its frame in a message.
 PLAN_BYTES_MAX = 1024 * 1024
 #: Nesting of a plan tree; protobuf itself refuses messages nested deeper than 100.
@@ -20,3 +20,10 @@ REPLICAS_MAX = 64
 TAIL_HELD_BATCHES_MAX = 1_024
 #: A name that a user gives: collection, cluster, column.
 NAME_CHARACTERS_MAX = 255
+#: What waits for one session of an instance; beyond it the session ends.
+OUTBOX_RESPONSES_MAX = 100_000
+OUTBOX_BYTES_MAX = 256 * 1024 * 1024
+#: The answer to one peek, the rows of one insert; more is refused with a hint. Leaves room for its frame.
+RESULT_BYTES_MAX = 24 * 1024 * 1024
+#: Rows in one message to a client.
+CHUNK_BYTES_MAX = 1024 * 1024

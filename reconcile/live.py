@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from reconcile.compute_protocol import Peek
-from reconcile.dataflow import DataflowDescription
+from reconcile.dataflow import DataflowDescription, Tail
 from reconcile.errors import InvariantBroken
 from reconcile.frontiers import Antichain, meet
 from reconcile.ids import GlobalId, PeekId
@@ -34,9 +34,18 @@ class LiveDataflow:
         return meet(self.sinces.values())
 
     def reduced(self) -> DataflowDescription:
-        """The description with ``as_of`` advanced to where it is needed."""
+        """The description with ``as_of`` advanced to where it is needed.
+
+        A tail whose reader stands beyond its beginning has told its snapshot, and never tells another.
+        """
         as_of = self.as_of
-        return self.description if as_of == self.description.as_of else replace(self.description, as_of=as_of)
+        if as_of == self.description.as_of:
+            return self.description
+        exports = tuple(
+            replace(export, snapshot=False) if isinstance(export, Tail) else export
+            for export in self.description.exports
+        )
+        return replace(self.description, as_of=as_of, exports=exports)
 
 
 class LiveDataflows:

@@ -5,7 +5,7 @@ and moves only with a new writer epoch, which fences the writer it was taken fro
 effective writer at every instant, also while its old host is merely unreachable.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -117,12 +117,12 @@ class _Replica:
 class Scheduler:
     """The placement of all sources of one cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, writer_epochs: Mapping[GlobalId, WriterEpoch] | None = None) -> None:
         self._replicas: dict[ReplicaId, _Replica] = {}
         #: In order of creation.
         self._sources: dict[GlobalId, _Source] = {}
         #: The last writer epoch of each source that ever was; survives everything, for it fences.
-        self._writer_epochs: dict[GlobalId, WriterEpoch] = {}
+        self._writer_epochs: dict[GlobalId, WriterEpoch] = dict(writer_epochs or {})
         self._created = 0
 
     def handle(self, event: ScheduleEvent) -> tuple[ScheduleAction, ...]:

@@ -8,7 +8,7 @@ from reconcile.compute_actions import SessionClosed, SessionOpened, UpperReporte
 from reconcile.frontiers import Antichain
 from reconcile.ids import GlobalId, SessionId, Step
 from reconcile.sources import SourceDescription
-from reconcile.storage_protocol import OpenStep, RunSinks, StorageCommand, StorageResponse
+from reconcile.storage_protocol import OpenStep, RunSinks, StorageCommand, StorageResponse, TableSeal
 from reconcile.updates import Updates
 
 # --- events -----------------------------------------------------------------------------------------------
@@ -121,8 +121,24 @@ class SetSinks:
     sinks: RunSinks
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteSeals:
+    """Readers of these tables may go on as far as their seals say."""
+
+    seals: tuple[TableSeal, ...]
+
+
 StorageEffect = (
-    RunSource | AlterSource | StopSource | CompactShard | Write | ReadContents | OpenSteps | SetSinks | StorageResponse
+    RunSource
+    | AlterSource
+    | StopSource
+    | CompactShard
+    | Write
+    | ReadContents
+    | OpenSteps
+    | SetSinks
+    | NoteSeals
+    | StorageResponse
 )
 StorageAction = (
     PersistEpoch
@@ -138,4 +154,5 @@ StorageAction = (
     | ReadContents
     | OpenSteps
     | SetSinks
+    | NoteSeals
 )

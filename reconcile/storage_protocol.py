@@ -80,6 +80,27 @@ class OpenStep:
     checkpoint: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSeal:
+    """Table ``id`` is complete below ``upper`` for whoever has its shard through ``durable``."""
+
+    id: GlobalId
+    durable: Antichain
+    upper: Antichain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealTables:
+    """Nothing but what is in their shards happened to these tables below their uppers.
+
+    Only the controller writes to a table, so its word spares a commit per table and step. It is given after the
+    writer's epoch has fenced all others, and goes to every replica. Level-triggered: of each table the furthest
+    counts.
+    """
+
+    tables: tuple[TableSeal, ...]
+
+
 StorageCommand = (
     Hello
     | CreateInstance
@@ -89,6 +110,7 @@ StorageCommand = (
     | AppendSnapshot
     | RunSinks
     | OpenStep
+    | SealTables
     | InitializationComplete
 )
 

@@ -17,6 +17,7 @@ from reconcile.sessions import Identity, Sessions, Stage, Verb
 from reconcile.storage_actions import (
     AppendDurable,
     ContentsRead,
+    NoteSeals,
     OpenSteps,
     RecordsReceived,
     SetSinks,
@@ -32,8 +33,10 @@ from reconcile.storage_protocol import (
     CreateSources,
     OpenStep,
     RunSinks,
+    SealTables,
     StorageCommand,
     StorageResponse,
+    TableSeal,
 )
 
 _VERBS: dict[type[StorageCommand], Verb] = {
@@ -50,6 +53,8 @@ class _Window:
     appends: list[Append | AppendSnapshot] = field(default_factory=list)
     sinks: RunSinks = field(default_factory=lambda: RunSinks(sinks=()))
     opened: OpenStep | None = None
+    #: The last seal of each table.
+    seals: dict[GlobalId, TableSeal] = field(default_factory=dict)
 
 
 class StorageReconciler:
@@ -127,6 +132,8 @@ class StorageReconciler:
                 yield from self._run_sinks(window.sinks)
                 if window.opened is not None:
                     yield from self._open(window.opened)
+                if window.seals:
+                    yield NoteSeals(seals=tuple(window.seals.values()))
             case CreateInstance() | Hello():
                 yield from self._perform(command)
             case CreateSources():
@@ -145,6 +152,8 @@ class StorageReconciler:
                 window.sinks = command
             case OpenStep():
                 window.opened = command
+            case SealTables(tables=seals):
+                window.seals.update((seal.id, seal) for seal in seals)
             case _:
                 assert_never(command)
 
@@ -163,6 +172,8 @@ class StorageReconciler:
                 yield from self._run_sinks(command)
             case OpenStep():
                 yield from self._open(command)
+            case SealTables(tables=seals):
+                yield NoteSeals(seals=seals)
             case CreateInstance():
                 self._window = _Window()
             case InitializationComplete():

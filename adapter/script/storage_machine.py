@@ -21,6 +21,7 @@ from reconcile.storage_actions import (
     AlterSource,
     CompactShard,
     ContentsRead,
+    NoteSeals,
     OpenSteps,
     ReadContents,
     RunSource,
@@ -158,7 +159,7 @@ def _write(action: StorageAction) -> list[str]:
             return [f"write {id} upper={upper}{words.updates(updates)}"]
         case ReadContents(id=id):
             return [f"read-contents {id}"]
-        case AlterSource() | OpenSteps() | SetSinks():
+        case AlterSource() | OpenSteps() | SetSinks() | NoteSeals():
             return []
         case _:
             assert_never(action)
