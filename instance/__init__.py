@@ -1,0 +1,1 @@
+"""The instance: computes dataflows and keeps shards for a controller."""

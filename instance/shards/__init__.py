@@ -1,0 +1,1 @@
+"""Shards: the durable, append-only contents of collections."""

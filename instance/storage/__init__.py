@@ -1,0 +1,1 @@
+"""The storage half of an instance: what fills shards, and who reads them."""

@@ -1,0 +1,156 @@
+"""The storage runtime: performs what the storage reconciler asks for, in order for each source."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import assert_never
+
+from instance.shards.store import ShardStore
+from instance.storage.source import Report, Source, SourceType
+from instance.storage.tables import TableSource
+from reconcile.errors import InvalidRequest, PlainsongError
+from reconcile.ids import GlobalId
+from reconcile.sources import SourceDescription
+from reconcile.storage_actions import (
+    AlterSource,
+    CompactShard,
+    NoteSeals,
+    OpenSteps,
+    ReadContents,
+    RunSource,
+    SetSinks,
+    SourceStopped,
+    StopSource,
+    Write,
+)
+from reconcile.storage_protocol import TableSeal
+
+_LOG = logging.getLogger(__name__)
+
+SourceAction = RunSource | AlterSource | StopSource | CompactShard | Write | ReadContents
+RuntimeAction = SourceAction | OpenSteps | SetSinks | NoteSeals
+
+#: By the field ``type`` of a source's definition.
+SOURCE_TYPES: Mapping[str, SourceType] = {"table": TableSource}
+
+
+class StorageRuntime:
+    """Runs sources. Reports come from the event loop, never from within ``perform``."""
+
+    def __init__(
+        self,
+        store: ShardStore,
+        report: Report,
+        *,
+        note_seals: Callable[[tuple[TableSeal, ...]], None] | None = None,
+        types: Mapping[str, SourceType] = SOURCE_TYPES,
+    ) -> None:
+        self._store = store
+        self._report = report
+        self._note_seals = note_seals
+        self._types = types
+        #: Those that run or have something left to do, and nothing else.
+        self._lanes: dict[GlobalId, _Lane] = {}
+
+    def perform(self, action: RuntimeAction) -> None:
+        """Begins the action and returns; those of one source are performed in the order of these calls."""
+        match action:
+            case RunSource(source=source) | AlterSource(source=source):
+                self._lane(source.id).put(action)
+            case StopSource(id=id) | CompactShard(id=id) | Write(id=id) | ReadContents(id=id):
+                self._lane(id).put(action)
+            case NoteSeals(seals=seals):
+                if self._note_seals is not None:
+                    self._note_seals(seals)
+            case OpenSteps() | SetSinks():
+                pass  # tables have neither steps of their own nor sinks
+            case _:
+                assert_never(action)
+
+    def _lane(self, id: GlobalId) -> "_Lane":
+        lane = self._lanes.get(id)
+        if lane is None:
+            lane = self._lanes[id] = _Lane(id, self._make, self._report, lambda: self._lanes.pop(id))
+        return lane
+
+    def _make(self, description: SourceDescription) -> Source:
+        type = dict(description.definition).get("type", "")
+        if type not in self._types:
+            raise InvalidRequest(
+                f"source {description.id} is of unknown type {type!r}", hint=f"known are {', '.join(self._types)}"
+            )
+        return self._types[type](description, self._store, self._report)
+
+    async def close(self) -> None:
+        """Ends every source; a commit under way is finished first, further actions are not performed."""
+        lanes = list(self._lanes.values())
+        self._lanes.clear()
+        await asyncio.gather(*(lane.close() for lane in lanes))
+
+
+class _Lane:
+    """The actions of one source, one after the other. Ends by itself when it runs nothing and has nothing to do."""
+
+    def __init__(
+        self,
+        id: GlobalId,
+        make: Callable[[SourceDescription], Source],
+        report: Report,
+        ended: Callable[[], object],
+    ) -> None:
+        self._id = id
+        self._make = make
+        self._report = report
+        self._ended = ended
+        self._actions: asyncio.Queue[SourceAction] = asyncio.Queue()
+        #: None before it runs and after it ended, by itself or not; then everything but a RunSource is ignored.
+        self._source: Source | None = None
+        self._task = asyncio.create_task(self._perform_all(), name=f"source {id}")
+
+    def put(self, action: SourceAction) -> None:
+        self._actions.put_nowait(action)
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if self._source is not None:
+            await self._source.stop()
+
+    async def _perform_all(self) -> None:
+        while True:
+            action = await self._actions.get()
+            try:
+                await self._perform(action)
+            except Exception as error:
+                # Whatever it is: a source that does not run must not look like one that has nothing to say.
+                self._source = None
+                if not isinstance(error, PlainsongError):
+                    _LOG.exception("source %s ended", self._id)
+                self._report(SourceStopped(id=self._id, error=str(error) or type(error).__name__))
+            if self._source is None and self._actions.empty():
+                self._ended()
+                return
+
+    async def _perform(self, action: SourceAction) -> None:
+        if isinstance(action, RunSource):
+            source = self._make(action.source)
+            await source.start()
+            self._source = source
+            return
+        source_now = self._source
+        if source_now is None:
+            return
+        match action:
+            case AlterSource(source=description):
+                await source_now.alter(description)
+            case StopSource():
+                self._source = None
+                await source_now.stop()
+            case CompactShard(since=since):
+                await source_now.compact(since)
+            case Write():
+                await source_now.write(action)
+            case ReadContents():
+                await source_now.read_contents()
+            case _:
+                assert_never(action)
