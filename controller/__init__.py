@@ -1,0 +1,1 @@
+"""The controller: the durable log, sessions to replicas, the gRPC API for adapters."""

@@ -1,0 +1,1 @@
+"""The durable store: how the controller's state survives the controller."""

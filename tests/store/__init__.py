@@ -1,0 +1,1 @@
+"""The durable store, in memory, on SQLite, on PostgreSQL."""
