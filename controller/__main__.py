@@ -1,0 +1,95 @@
+"""``python -m controller``: what ``plainsong controller`` runs."""
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.server import Options, serve
+from controller.settings import Settings
+from reconcile.errors import PlainsongError
+
+app = typer.Typer(add_completion=False)
+_DEFAULTS = Settings()
+
+
+@app.command(name="controller")
+def main(
+    data: Annotated[Path, typer.Option(help="The data folder: embedded database, shards, logs of replicas.")] = Path(
+        "plainsong-data"
+    ),
+    listen: Annotated[str, typer.Option(help="host:port for adapters; port 0 picks one.")] = "127.0.0.1:6875",
+    database: Annotated[
+        str, typer.Option(envvar="PLAINSONG_DATABASE", help="A PostgreSQL URL instead of the embedded database.")
+    ] = "",
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="End a controller that holds the data folder.")
+    ] = False,
+    migrate: Annotated[bool, typer.Option("--migrate", help="Make or upgrade the database's schema first.")] = False,
+    stop_replicas: Annotated[bool, typer.Option("--stop-replicas", help="Stop replicas when told to stop.")] = False,
+    orphan_timeout_ms: Annotated[
+        int, typer.Option(help="Replicas end by themselves after so long without a controller.")
+    ] = 600_000,
+    tls: Annotated[Path | None, typer.Option(help="A folder of certificates, made by `plainsong certs`.")] = None,
+    tokens: Annotated[Path | None, typer.Option(help="A file of tokens and their roles.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Listen beyond loopback without TLS.")] = False,
+    reflection: Annotated[bool, typer.Option("--reflection", help="Serve reflection beyond loopback too.")] = False,
+    heartbeat_ms: Annotated[int, typer.Option(help="How often replicas are asked for a sign of life.")] = (
+        _DEFAULTS.heartbeat_ms
+    ),
+    heartbeat_deadline_ms: Annotated[int, typer.Option(help="How long a replica may be silent.")] = (
+        _DEFAULTS.heartbeat_deadline_ms
+    ),
+    retention_ms: Annotated[int, typer.Option(help="How much history stays readable.")] = _DEFAULTS.retention_ms,
+    resume_ms: Annotated[int, typer.Option(help="How long a lost tail can be resumed.")] = _DEFAULTS.resume_ms,
+    compaction_ms: Annotated[int, typer.Option(help="How often history is let go.")] = _DEFAULTS.compaction_ms,
+    log_tail_max: Annotated[int, typer.Option(help="Log records kept before they are reduced.")] = (
+        _DEFAULTS.log_tail_max
+    ),
+) -> None:
+    """Run the controller.
+
+    Examples:
+
+      plainsong controller --data ./plainsong-data --migrate
+
+      plainsong controller --database postgresql+psycopg://user@host/plainsong --listen 127.0.0.1:6875
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    settings = Settings(
+        heartbeat_ms=heartbeat_ms,
+        heartbeat_deadline_ms=heartbeat_deadline_ms,
+        retention_ms=retention_ms,
+        resume_ms=resume_ms,
+        compaction_ms=compaction_ms,
+        log_tail_max=log_tail_max,
+    )
+    options = Options(
+        data=data,
+        listen=listen,
+        database=database,
+        take_over=take_over,
+        migrate=migrate,
+        stop_replicas=stop_replicas,
+        orphan_timeout_ms=orphan_timeout_ms,
+        tls=tls,
+        tokens=tokens,
+        insecure=insecure,
+        reflection=reflection,
+        settings=settings,
+    )
+    try:
+        asyncio.run(serve(options))
+    except PlainsongError as error:
+        typer.echo(f"plainsong controller: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    app(prog_name="plainsong controller")

@@ -1,0 +1,52 @@
+"""Planning: what a name means to a query on one cluster.
+
+A stored collection is read from its shard. A view is computed in place, unless the cluster has an index on it: then
+that is read, and the work is shared.
+"""
+
+from collections.abc import Iterable
+
+from controller.objects import CatalogObject, ObjectKind
+from controller.sql import Column, Relation, compile_query
+from controller.state import State
+from reconcile.ids import GlobalId
+from reconcile.plan_tree import Node, PlanValue
+
+
+class Relations:
+    """The catalog as the compiler asks for it."""
+
+    def __init__(self, state: State, cluster: str | None) -> None:
+        self._state = state
+        self._cluster = cluster
+
+    def names(self) -> Iterable[str]:
+        return (object.name for object in self._state.catalog)
+
+    def resolve(self, name: str) -> Relation | None:
+        object = self._state.catalog.named(name)
+        return None if object is None else self._relation(object)
+
+    def relation(self, name: str) -> Relation:
+        """What ``name`` means; refused with a hint if it means nothing. An index means what it offers."""
+        return self._relation(self._state.catalog.require(name))
+
+    def _relation(self, object: CatalogObject) -> Relation:
+        columns = tuple(
+            Column(name=column.name, type=column.type, nullable=not column.not_null) for column in object.columns
+        )
+        if object.kind is not ObjectKind.VIEW:
+            return _collection(object.id, columns)
+        for index in self._state.catalog.indexes_on(object.id):
+            if index.cluster == self._cluster:
+                return _collection(index.id, columns)
+        compiled = compile_query(object.sql, self, allow_order=False)
+        return Relation(id=None, columns=columns, plan=compiled.plan, reads=compiled.reads)
+
+
+def get_plan(id: GlobalId, columns: tuple[Column, ...]) -> PlanValue:
+    return Node(op="get", fields=(("id", id), ("columns", tuple((column.name, column.type) for column in columns))))
+
+
+def _collection(id: GlobalId, columns: tuple[Column, ...]) -> Relation:
+    return Relation(id=id, columns=columns, plan=get_plan(id, columns), reads=(id,))

@@ -1,0 +1,127 @@
+"""The instance process: puts the parts of one replica together, serves, and ends in order."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from instance.epoch_file import EpochFile
+from instance.memory.runtime import MemoryRuntime
+from instance.owner import Owner
+from instance.service import ComputeServicer, StorageServicer
+from instance.shards.delta import DeltaShardStore
+from instance.storage.readers import ShardInputs, ShardOutputs
+from instance.storage.runtime import StorageRuntime
+from plainsong.channels import aio_server, listen
+from plainsong.security import ServerTls
+from plainsong.v1 import compute_pb2_grpc, storage_pb2_grpc
+from reconcile.errors import StorageFailed
+from reconcile.ids import Epoch, ReplicaId
+from reconcile.sessions import Identity
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How one instance is started."""
+
+    data: Path
+    shards: Path
+    listen: str = "127.0.0.1:0"
+    deployment: str = ""
+    replica: ReplicaId | None = None
+    #: An instance with an empty disk starts from the reign that its orchestrator gives it.
+    epoch: Epoch = Epoch(0)
+    nonce: str = ""
+    heartbeat_deadline_ms: int = 10_000
+    #: Ends by itself when no controller was there for so long; 0: never.
+    orphan_timeout_ms: int = 0
+    tls: ServerTls | None = None
+    insecure: bool = False
+
+
+class Orphaned:
+    """Ends an instance that nobody has spoken to for too long."""
+
+    def __init__(self, timeout_ms: int, stop: asyncio.Event) -> None:
+        self._timeout_ms = timeout_ms
+        self._stop = stop
+        self._timer: asyncio.TimerHandle | None = None
+        self.sessions(0)
+
+    def sessions(self, live: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if live == 0 and self._timeout_ms:
+            self._timer = asyncio.get_running_loop().call_later(self._timeout_ms / 1000, self._end)
+
+    def _end(self) -> None:
+        _LOG.warning("no controller for %d ms: this instance ends", self._timeout_ms)
+        self._stop.set()
+
+
+async def serve(options: Options) -> None:
+    """Serves until it is told to stop; what is under way is finished first."""
+    _prepared(options.data)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    epochs = EpochFile(options.data / "epoch")
+    epochs.persist(options.epoch)
+    orphaned = Orphaned(options.orphan_timeout_ms, stop)
+    store = DeltaShardStore(options.shards)
+    inputs = ShardInputs(store)
+    owner = Owner(
+        identity=Identity(deployment=options.deployment, replica=options.replica),
+        epochs=epochs,
+        runtime=lambda report: MemoryRuntime(inputs, report, ShardOutputs(store)),
+        storage=lambda report: StorageRuntime(store, report, note_seals=inputs.note_seals),
+        on_sessions=orphaned.sessions,
+    )
+    server = aio_server()
+    deadline = options.heartbeat_deadline_ms
+    compute_pb2_grpc.add_ComputeServiceServicer_to_server(
+        ComputeServicer(owner, heartbeat_deadline_ms=deadline), server
+    )
+    storage_pb2_grpc.add_StorageServiceServicer_to_server(
+        StorageServicer(owner, heartbeat_deadline_ms=deadline), server
+    )
+    healthy = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+    address = listen(server, options.listen, tls=options.tls, insecure=options.insecure)
+    await server.start()
+    await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
+    _announce(options, address)
+    _LOG.info("listening on %s", address)
+    await stop.wait()
+    _LOG.info("stopping")
+    await server.stop(grace=0.5)
+    await owner.close()
+    await inputs.stop()
+    await store.close()
+
+
+def _prepared(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageFailed(f"cannot use {folder} as a data folder", detail=str(error)) from error
+
+
+def _announce(options: Options, address: str) -> None:
+    """Says where this instance listens: on standard output, and in a file for its orchestrator."""
+    said = {"pid": os.getpid(), "nonce": options.nonce, "address": address}
+    fresh = options.data / "address.new"
+    try:
+        fresh.write_text(json.dumps(said))
+        fresh.replace(options.data / "address.json")
+    except OSError as error:
+        raise StorageFailed("cannot write the address file", detail=str(error)) from error
+    print(f"plainsong instance listens on {address}", flush=True)  # noqa: T201  # for whoever started it
