@@ -1,0 +1,23 @@
+"""SQL: what users write becomes plans that instances run."""
+
+from controller.sql.compiler import compile_query
+from controller.sql.explaining import explain
+from controller.sql.expressions import compile_expression, compile_predicate
+from controller.sql.names import compile_columns, validate_name
+from controller.sql.refusals import NotYet
+from controller.sql.relations import Catalog, Column, CompiledQuery, Ordering, Relation
+
+__all__ = [
+    "Catalog",
+    "Column",
+    "CompiledQuery",
+    "NotYet",
+    "Ordering",
+    "Relation",
+    "compile_columns",
+    "compile_expression",
+    "compile_predicate",
+    "compile_query",
+    "explain",
+    "validate_name",
+]

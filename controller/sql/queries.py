@@ -1,0 +1,221 @@
+"""Queries: WITH, UNION and subqueries around SELECT, and what FROM may name."""
+
+from collections.abc import Mapping, Sequence
+
+from sqlglot import exp
+
+from controller.sql import plans
+from controller.sql.binding import Bound, Compiled, cast_to
+from controller.sql.names import column_reference, duplicate_name, same_name, shown, validate_column_name
+from controller.sql.refusals import SqlText, did_you_mean
+from controller.sql.relations import Catalog, Column, Relation
+from controller.sql.selects import SelectCompiler
+from controller.sql.sources import Source, check_aliases
+from controller.sql.type_rules import common_type
+from reconcile.errors import InvariantBroken
+from reconcile.plan_tree import Node
+
+#: Queries that WITH gives a name, by that name in lower case.
+Given = Mapping[str, Compiled]
+
+_SELECT_UNDERSTOOD = {"expressions", "from_", "joins", "where", "group", "having", "distinct", "with_"}
+_UNION_UNDERSTOOD = {"this", "expression", "distinct", "with_"}
+_TABLE_UNDERSTOOD = {"this", "alias"}
+_JOIN_UNDERSTOOD = {"this", "on", "kind", "side"}
+#: What people call the clauses that are not understood, by the parser's names for them.
+_CLAUSES = {
+    "order": "ORDER BY",
+    "sort": "SORT BY",
+    "cluster": "CLUSTER BY",
+    "distribute": "DISTRIBUTE BY",
+    "laterals": "LATERAL VIEW",
+    "windows": "WINDOW",
+    "pivots": "PIVOT",
+    "sample": "TABLESAMPLE",
+    "version": "AS OF",
+    "when": "AS OF",
+    "using": "USING",
+    "method": "NATURAL JOIN",
+    "db": "a database before the name of a table",
+    "catalog": "a catalog before the name of a table",
+    "joins": "a join in parentheses",
+    "by_name": "BY NAME",
+}
+
+
+class QueryCompiler:
+    """Compiles the queries of one text; ``names`` are the relations that it reads, in order of first appearance."""
+
+    def __init__(self, sql: SqlText, catalog: Catalog) -> None:
+        self._sql = sql
+        self._catalog = catalog
+        self._read: dict[str, Relation] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._read)
+
+    def query(self, tree: exp.Expr, given: Given) -> Compiled:
+        """A query that is part of another, or the body of one; order and limit have no meaning in it."""
+        given = self._with(tree, given)
+        if isinstance(tree, exp.Subquery) and tree.args.get("alias") is None:
+            self._check_clauses(tree, {"this", "with_"})
+            return self.query(tree.this, given)
+        if isinstance(tree, exp.Union):
+            return self._union(tree, given)
+        if isinstance(tree, exp.Select):
+            return self._select(tree, given)
+        if isinstance(tree, exp.SetOperation):
+            raise self._sql.not_yet(tree, f"{tree.key.upper()} is", hint="UNION and UNION ALL are")
+        raise self._sql.not_yet(tree, f"{tree.key.upper()} is", hint="a query begins with SELECT or WITH")
+
+    def _check_clauses(self, tree: exp.Expr, understood: set[str]) -> None:
+        for name, value in tree.args.items():
+            if not value or name in understood:
+                continue
+            at = value[0] if isinstance(value, list) else value
+            place = at if isinstance(at, exp.Expr) else tree
+            if name in ("order", "limit", "offset"):
+                hint = "the rows of a view have no order; put it at the end of the query that reads them"
+                raise self._sql.refusal(place, f"{_CLAUSES.get(name, name.upper())} is not possible here", hint=hint)
+            raise self._sql.not_yet(place, f"{_CLAUSES.get(name, name.upper())} is")
+
+    # --- WITH ----------------------------------------------------------------------------------------------
+
+    def _with(self, tree: exp.Expr, given: Given) -> Given:
+        clause = tree.args.get("with_")
+        if clause is None:
+            return given
+        if clause.args.get("recursive"):
+            raise self._sql.not_yet(clause, "WITH RECURSIVE is")
+        twice = duplicate_name(cte.alias for cte in clause.expressions)
+        if twice is not None:
+            raise self._sql.refusal(clause, f"WITH gives the name {shown(twice)} twice", hint="use another name")
+        known = dict(given)
+        for cte in clause.expressions:
+            known[cte.alias.lower()] = self._renamed(cte, self.query(cte.this, known))
+        return known
+
+    def _renamed(self, named: exp.Expr, compiled: Compiled) -> Compiled:
+        """The query with the column names that its alias gives, as in ``AS t(a, b)``."""
+        alias: exp.Expr | None = named.args.get("alias")
+        wanted = [identifier.name for identifier in alias.args.get("columns") or []] if alias is not None else []
+        if alias is None or not wanted:
+            return compiled
+        if len(wanted) != len(compiled.columns):
+            raise self._sql.refusal(
+                alias, f"{len(wanted)} names are given to {len(compiled.columns)} columns", hint="name each of them"
+            )
+        if (twice := duplicate_name(wanted)) is not None:
+            raise self._sql.refusal(alias, f"two columns are named {shown(twice)}", hint="use another name")
+        with self._sql.placing(alias):
+            for name in wanted:
+                validate_column_name(name)
+        columns = tuple(
+            Column(name=name, type=column.type, nullable=column.nullable)
+            for name, column in zip(wanted, compiled.columns, strict=True)
+        )
+        return _converted(compiled, columns)
+
+    # --- UNION ---------------------------------------------------------------------------------------------
+
+    def _union(self, tree: exp.Union, given: Given) -> Compiled:
+        distinct = bool(tree.args.get("distinct"))
+        branches: list[exp.Expr] = []
+        body: exp.Expr = tree
+        # Chains lean to the left and can be long. A distinct above makes any distinct below it idle.
+        while isinstance(body, exp.Union) and (distinct or not body.args.get("distinct")):
+            if body is not tree:
+                given = self._with(body, given)
+            self._check_clauses(body, _UNION_UNDERSTOOD)
+            branches.append(body.expression)
+            body = body.this
+        branches.append(body)
+        branches.reverse()
+        node, columns = self._united(branches, [self.query(branch, given) for branch in branches])
+        return Compiled(node=plans.distinct(node) if distinct else node, columns=columns)
+
+    def _united(self, branches: Sequence[exp.Expr], inputs: Sequence[Compiled]) -> tuple[Node, tuple[Column, ...]]:
+        columns = list(inputs[0].columns)
+        for branch, input in zip(branches, inputs, strict=True):
+            if len(input.columns) != len(columns):
+                message = f"one part of the UNION has {len(columns)} columns, this one {len(input.columns)}"
+                raise self._sql.refusal(branch, message, hint="select as many in each")
+            for place, (column, other) in enumerate(zip(columns, input.columns, strict=True)):
+                type = common_type(column.type, other.type)
+                if type is None:
+                    message = f"column {shown(column.name)} is {column.type}, in this part of the UNION {other.type}"
+                    raise self._sql.refusal(branch, message, hint="convert one of them with CAST")
+                columns[place] = Column(name=column.name, type=type, nullable=column.nullable or other.nullable)
+        return plans.union([_converted(input, tuple(columns)).node for input in inputs]), tuple(columns)
+
+    # --- FROM ----------------------------------------------------------------------------------------------
+
+    def _select(self, select: exp.Select, given: Given) -> Compiled:
+        self._check_clauses(select, _SELECT_UNDERSTOOD)
+        if (distinct := select.args.get("distinct")) is not None and distinct.args.get("on") is not None:
+            raise self._sql.not_yet(distinct, "DISTINCT ON is")
+        clause = select.args.get("from_")
+        if clause is None:
+            raise self._sql.not_yet(select, "SELECT without FROM is", hint="read from a table, as in SELECT 1 FROM t")
+        sources = [self._source(clause.this, given)]
+        ons: list[tuple[int, exp.Expr]] = []
+        for join in select.args.get("joins") or []:
+            self._check_join(join)
+            sources.append(self._source(join.this, given))
+            if join.args.get("on") is not None:
+                ons.append((len(sources), join.args["on"]))
+        check_aliases(self._sql, clause, sources)
+        return SelectCompiler(self._sql, select, sources, ons).compile()
+
+    def _check_join(self, join: exp.Join) -> None:
+        kind, side = join.kind.upper(), join.side.upper()
+        if side or kind not in ("", "INNER", "CROSS"):
+            what = " ".join(filter(None, (side, kind, "JOIN")))
+            raise self._sql.not_yet(join, f"{what} is", hint="INNER JOIN and CROSS JOIN are")
+        if join.args.get("using") or join.method:
+            what = "USING" if join.args.get("using") else f"{join.method.upper()} JOIN"
+            raise self._sql.not_yet(join, f"{what} is", hint="use ON, as in a JOIN b ON a.x = b.x")
+        self._check_clauses(join, _JOIN_UNDERSTOOD)
+
+    def _source(self, node: exp.Expr, given: Given) -> Source:
+        if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
+            self._check_clauses(node, {"this", "alias"})
+            return Source(alias=node.alias or None, compiled=self._renamed(node, self.query(node.this, given)))
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
+            self._check_clauses(node, _TABLE_UNDERSTOOD)
+            return Source(alias=node.alias or node.name, compiled=self._renamed(node, self._table(node, given)))
+        raise self._sql.not_yet(node, f"{node.sql('spark')[:40]!r} in FROM is", hint="tables, views and subqueries are")
+
+    def _table(self, node: exp.Table, given: Given) -> Compiled:
+        if (compiled := given.get(node.name.lower())) is not None:
+            return compiled
+        name, relation = self._relation(node)
+        self._read.setdefault(name, relation)
+        if relation.id is not None:
+            return Compiled(node=plans.get(relation.id, relation.columns), columns=relation.columns)
+        if not isinstance(relation.plan, Node):
+            raise InvariantBroken(f"view {name!r} has no plan")
+        return Compiled(node=relation.plan, columns=relation.columns)
+
+    def _relation(self, node: exp.Table) -> tuple[str, Relation]:
+        if (known := self._read.get(node.name)) is not None:
+            return node.name, known
+        if (relation := self._catalog.resolve(node.name)) is not None:
+            return node.name, relation
+        names = list(self._catalog.names())
+        alike = [name for name in names if same_name(name, node.name)]
+        if len(alike) == 1 and (relation := self._read.get(alike[0]) or self._catalog.resolve(alike[0])) is not None:
+            return alike[0], relation
+        raise self._sql.refusal(node, f"unknown table {shown(node.name)}", hint=did_you_mean(node.name, names))
+
+
+def _converted(compiled: Compiled, columns: tuple[Column, ...]) -> Compiled:
+    """The query under these names and types, itself where they are its own."""
+    if [(column.name, column.type) for column in columns] == [(own.name, own.type) for own in compiled.columns]:
+        return Compiled(node=compiled.node, columns=columns)
+    texts = []
+    for column, own in zip(columns, compiled.columns, strict=True):
+        value = Bound(tree=column_reference(own.name), type=own.type, nullable=own.nullable)
+        texts.append((column.name, cast_to(value, column.type).text))
+    return Compiled(node=plans.project(compiled.node, tuple(texts)), columns=columns)
