@@ -18,15 +18,15 @@ from grpc_reflection.v1alpha import reflection
 from controller.api import Api
 from controller.controller import Controller
 from controller.orchestrator.processes import ProcessOrchestrator, instance_command
-from controller.service import controller_servicer
+from controller.service import controller_handler
 from controller.settings import Settings
 from controller.store.database import sqlite_url
 from controller.store.sql import open_store
 from controller.transport import GrpcDialer
 from plainsong.access import Tokens, guards
 from plainsong.channels import aio_server, listen
-from plainsong.security import ClientTls, ServerTls, is_local, split_address
-from plainsong.v1 import controller_pb2, controller_pb2_grpc
+from plainsong.security import ClientTls, ServerTls, is_local, require_safe_bind, split_address
+from plainsong.v1 import controller_pb2
 from reconcile.errors import StorageFailed
 
 _LOG = logging.getLogger(__name__)
@@ -61,18 +61,20 @@ async def serve(options: Options) -> None:
     tls = ServerTls.folder(options.tls) if options.tls is not None else None
     tokens = Tokens.read(options.tokens) if options.tokens is not None else None
     host, _ = split_address(options.listen)
+    require_safe_bind(host, tls, options.insecure)
     server = aio_server(guards(host=host, tls=tls, tokens=tokens, insecure=options.insecure))
-    address = listen(server, options.listen, tls=tls, insecure=options.insecure)
     url = options.database or sqlite_url(options.data)
     store = await open_store(url, take_over=options.take_over, migrate=options.migrate)
+    # After the store: a holder that is taken over may have held this port too.
+    address = listen(server, options.listen, tls=tls, insecure=options.insecure)
     controller = await Controller.start(
         store=store,
         holder=f"{socket.gethostname()} pid {os.getpid()}",
         dialer=GrpcDialer(ClientTls.folder(options.tls) if options.tls is not None else None),
-        orchestrator=_orchestrator(options),
+        orchestrator=lambda reign: _orchestrator(options, reign.deployment),
         settings=options.settings,
     )
-    controller_pb2_grpc.add_ControllerServiceServicer_to_server(controller_servicer(Api(controller)), server)
+    server.add_generic_rpc_handlers((controller_handler(Api(controller)),))
     healthy = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     if options.reflection or is_local(host):
@@ -93,8 +95,9 @@ async def serve(options: Options) -> None:
         raise controller.ended.result()
 
 
-def _orchestrator(options: Options) -> ProcessOrchestrator:
+def _orchestrator(options: Options, deployment: str) -> ProcessOrchestrator:
     more = [
+        *("--deployment", deployment),
         *("--shards", str(options.data.absolute() / "shards")),
         *("--orphan-timeout-ms", str(options.orphan_timeout_ms)),
     ]
@@ -117,6 +120,9 @@ def _prepared(folder: Path) -> None:
 def _announce(options: Options, address: str) -> None:
     """Says where it listens: on standard output, and in a file for programs that started it."""
     fresh = options.data / "controller.new"
-    fresh.write_text(json.dumps({"pid": os.getpid(), "address": address}))
-    fresh.replace(options.data / "controller.json")
+    try:
+        fresh.write_text(json.dumps({"pid": os.getpid(), "address": address}))
+        fresh.replace(options.data / "controller.json")
+    except OSError as error:
+        raise StorageFailed("cannot write the address file", detail=str(error)) from error
     print(f"plainsong controller listens on {address}", flush=True)  # noqa: T201  # for whoever started it

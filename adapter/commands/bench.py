@@ -1,6 +1,7 @@
 """``plainsong bench``: measure, beside a yardstick in the same run."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +11,14 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from adapter.bench.control import control_figures
 from adapter.bench.core import core_figures
 from adapter.bench.measure import Figure
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure what each part costs, beside a yardstick in the same run.")
+
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures here.")]
+Scale = Annotated[float, typer.Option(help="Shrink the work for a quick look.", min=0.001, max=1.0)]
 
 
 @bench_app.callback()
@@ -22,24 +27,36 @@ def bench() -> None:
 
 
 @bench_app.command("core")
-def core(
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures here.")
-    ] = None,
-    scale: Annotated[float, typer.Option(help="Shrink the work for a quick look.", min=0.001, max=1.0)] = 1.0,
-) -> None:
+def core(json_file: JsonFile = None, scale: Scale = 1.0) -> None:
     """Measure the pure core: history, plan, reconciler, merge.
 
     Example:
 
       plainsong bench core --json core.json
     """
+    _measure("pure core", core_figures, scale, json_file)
+
+
+@bench_app.command("control")
+def control(json_file: JsonFile = None, scale: Scale = 1.0) -> None:
+    """Measure the control plane: log, peeks, restarts, commands; with real processes on loopback.
+
+    Example:
+
+      plainsong bench control --json control.json
+    """
+    _measure("control plane", control_figures, scale, json_file)
+
+
+def _measure(
+    title: str, measure: Callable[[float, Callable[[str], None]], list[Figure]], scale: float, json_file: Path | None
+) -> None:
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("core", total=None)
-        figures = core_figures(scale, lambda text: bar.update(task, description=text))
-    Console().print(_table("pure core", figures))
+        task = bar.add_task(title, total=None)
+        figures = measure(scale, lambda text: bar.update(task, description=text))
+    Console().print(_table(title, figures))
     if json_file is not None:
         json_file.write_text(json.dumps([{**asdict(f), "reached": f.reached} for f in figures], indent=2) + "\n")
         console.print(f"figures written to {json_file}")
@@ -63,4 +80,5 @@ def _table(title: str, figures: list[Figure]) -> Table:
 
 
 def _shown(value: float, unit: str) -> str:
-    return f"{value:,.0f} {unit}" if value >= 1_000 else f"{value:.2f} {unit}"
+    shown = f"{value:,.0f}" if value >= 1_000 or not unit else f"{value:.2f}"
+    return f"{shown} {unit}".rstrip()

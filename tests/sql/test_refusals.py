@@ -257,11 +257,14 @@ def test_doubling_within_one_text_is_refused_at_once() -> None:
 
 
 def test_a_plan_nested_deeper_than_the_limit_is_refused() -> None:
-    tables = TABLES.and_view("v0", "SELECT id FROM orders")
+    def stacked(views: int) -> Tables:
+        tables = TABLES.and_view("v0", "SELECT id FROM orders")
+        for number in range(views):
+            tables = tables.and_view(f"v{number + 1}", f"SELECT id + 1 AS id FROM v{number}")
+        return tables
 
     with pytest.raises(InvalidRequest, match="the plan is nested too deeply") as refused:
-        for number in range(PLAN_DEPTH_MAX):
-            tables = tables.and_view(f"v{number + 1}", f"SELECT id + 1 AS id FROM v{number}")
+        stacked(PLAN_DEPTH_MAX)
 
     assert "materialize" in refused.value.hint
 
