@@ -73,6 +73,8 @@ def pb_replica(controller: Controller, cluster: str, id: ReplicaId) -> pb.Replic
     message.dataflows_hydrated = min(total, sum(not id.is_transient for id in view.uppers))
     message.dataflows_kept = view.kept
     message.dataflows_replaced = len(view.replaced)
+    message.exports_found = view.found
+    message.exports_unasked = view.unasked
     lags = [
         (unified.step or 0) - (upper.step or 0)
         for id, upper in view.uppers.items()

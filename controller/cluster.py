@@ -177,6 +177,9 @@ class ReplicaView:
     compute: UpperListener = field(default_factory=UpperListener)
     storage: UpperListener = field(default_factory=UpperListener)
     uppers: dict[GlobalId, Antichain] = field(default_factory=dict)
+    #: What was installed when the session began, and how much of it nobody asks for any more.
+    found: int = 0
+    unasked: int = 0
     kept: int = 0
     replaced: dict[GlobalId, tuple[str, ...]] = field(default_factory=dict)
     hydrating: dict[GlobalId, tuple[int, int]] = field(default_factory=dict)
@@ -352,7 +355,10 @@ class Cluster:
                 yield from self._said(replica, TailHeard(id=id, lower=lower, upper=upper, updates=updates))
             case DataflowStatus():
                 yield from self._status(replica, view, response)
-            case Inventory() | Heartbeat():
+            case Inventory(exports=exports):
+                view.found = len(exports)
+                view.unasked = sum(self.history.dataflows.since(export.id) is None for export in exports)
+            case Heartbeat():
                 pass
             case _:
                 assert_never(response)

@@ -48,6 +48,9 @@ class Replica:
     dataflows_replaced: int
     #: How many steps it is behind the furthest replica.
     lag_steps: int
+    #: What it had installed when its session began, and how much of that nobody asked for any more.
+    exports_found: int
+    exports_unasked: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,8 @@ def replica(message: controller_pb2.Replica) -> Replica:
         dataflows_kept=message.dataflows_kept,
         dataflows_replaced=message.dataflows_replaced,
         lag_steps=message.lag_steps,
+        exports_found=message.exports_found,
+        exports_unasked=message.exports_unasked,
     )
 
 

@@ -89,11 +89,12 @@ class Deployment:
         self.programs.append(program)
         return program
 
-    def instance(self, number: int, *options: str) -> tuple[Program, str]:
+    def instance(self, number: int, *options: str, failpoint: str = "") -> tuple[Program, str]:
         """Starts an instance that no orchestrator looks after; returns it and where it listens."""
         data = self.folder / f"own-{number}"
         arguments = ["--data", str(data), "--shards", str(self.data / "shards"), *options]
-        program = Program("instance", arguments, self.folder / f"instance-{number}.log")
+        env = {"PLAINSONG_FAILPOINT": failpoint}
+        program = Program("instance", arguments, self.folder / f"instance-{number}.log", env)
         self.programs.append(program)
         return program, program.address()
 

@@ -366,6 +366,8 @@ class Replica(_message.Message):
     DATAFLOWS_KEPT_FIELD_NUMBER: _builtins.int
     DATAFLOWS_REPLACED_FIELD_NUMBER: _builtins.int
     LAG_STEPS_FIELD_NUMBER: _builtins.int
+    EXPORTS_FOUND_FIELD_NUMBER: _builtins.int
+    EXPORTS_UNASKED_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     address: _builtins.str
     state: Global___ReplicaState.ValueType
@@ -379,6 +381,9 @@ class Replica(_message.Message):
     dataflows_replaced: _builtins.int
     lag_steps: _builtins.int
     """How many steps behind the furthest replica it is."""
+    exports_found: _builtins.int
+    """What it had installed when its session began, and how much of that nobody asked for any more."""
+    exports_unasked: _builtins.int
     def __init__(
         self,
         *,
@@ -392,10 +397,12 @@ class Replica(_message.Message):
         dataflows_kept: _builtins.int = ...,
         dataflows_replaced: _builtins.int = ...,
         lag_steps: _builtins.int = ...,
+        exports_found: _builtins.int = ...,
+        exports_unasked: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "dataflows_hydrated", b"dataflows_hydrated", "dataflows_kept", b"dataflows_kept", "dataflows_replaced", b"dataflows_replaced", "dataflows_total", b"dataflows_total", "detail", b"detail", "id", b"id", "incarnation", b"incarnation", "lag_steps", b"lag_steps", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "dataflows_hydrated", b"dataflows_hydrated", "dataflows_kept", b"dataflows_kept", "dataflows_replaced", b"dataflows_replaced", "dataflows_total", b"dataflows_total", "detail", b"detail", "exports_found", b"exports_found", "exports_unasked", b"exports_unasked", "id", b"id", "incarnation", b"incarnation", "lag_steps", b"lag_steps", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
