@@ -1,0 +1,1 @@
+"""The memory runtime: incremental dataflows over Arrow, in process."""
