@@ -5,7 +5,7 @@ LOCK := requirements/dev.lock
 PIP_COMPILE := pip-compile --quiet --strip-extras --generate-hashes --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-annotate
 
-.PHONY: help venv test lint format bench lock clean
+.PHONY: help venv test test-full lint format bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -26,6 +26,9 @@ venv: .venv/.made-from-lock ## create .venv with the pinned packages
 test: venv ## run the default test suite
 	$(BIN)/python -m pytest
 
+test-full: venv ## run every test, the heavy ones too
+	$(BIN)/python -m pytest -m "heavy or not heavy"
+
 lint: venv ## ruff and mypy --strict
 	$(BIN)/ruff check --output-format concise .
 	$(BIN)/ruff format --check .
@@ -35,8 +38,9 @@ format: venv ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: venv ## measure the core beside its yardstick
+bench: venv ## measure the core and the control plane, each beside a yardstick
 	$(BIN)/plainsong bench core
+	$(BIN)/plainsong bench control
 
 lock: ## resolve setup.cfg again into requirements/*.lock (needs pip-tools)
 	$(PIP_COMPILE) --extra dev --output-file $(LOCK) setup.cfg requirements/build.in
