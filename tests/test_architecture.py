@@ -1,6 +1,7 @@
 """The tree is the architecture diagram: who may import whom."""
 
 import ast
+import configparser
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,3 +98,14 @@ def test_the_tests_know_every_part_of_the_tree() -> None:
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
 
     assert packages - {"tests"} <= set(ARROWS)
+
+
+def test_every_package_is_installed() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    installed = set(config["options"]["packages"].split())
+
+    folders = {path.parent for path in modules() if path.parent.name != "proto"}
+    packages = {".".join(folder.relative_to(ROOT).parts).removeprefix("proto.") for folder in folders}
+
+    assert packages == installed
