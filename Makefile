@@ -43,7 +43,7 @@ bench: venv ## measure the core and the control plane, each beside a yardstick
 	$(BIN)/plainsong bench control
 
 lock: ## resolve setup.cfg again into requirements/*.lock (needs pip-tools)
-	$(PIP_COMPILE) --extra dev --output-file $(LOCK) setup.cfg requirements/build.in
+	$(PIP_COMPILE) --extra dev --extra spark --output-file $(LOCK) setup.cfg requirements/build.in
 
 clean: ## remove what the other targets made
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build *.egg-info

@@ -1,0 +1,1 @@
+"""The Spark side of an instance: its session, and what runs on it."""

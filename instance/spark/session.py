@@ -1,0 +1,170 @@
+"""The Spark session of one instance, and the only way to call it.
+
+Every call runs in one of a few threads, never on the event loop, and has a deadline: a JVM that ran out of memory
+leaves its caller waiting for ever. A session that is dead stays dead: the instance ends and is started again.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]  # no types
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from instance.spark.settings import PINNED, SparkSettings
+from reconcile.errors import InvalidRequest, PlainsongError
+
+T = TypeVar("T")
+
+#: Errors of the JVM after which nothing it says can be relied on.
+FATAL = (
+    "java.lang.OutOfMemoryError",
+    "java.lang.StackOverflowError",
+    "SparkContext was shut down",
+    "stopped SparkContext",
+)
+
+
+class SparkDead(PlainsongError):
+    """The JVM died, hangs, or ran out of memory."""
+
+    code = "UNAVAILABLE"
+
+
+class SparkHost:
+    """One session, started once."""
+
+    def __init__(self, session: SparkSession, settings: SparkSettings, on_dead: Callable[[SparkDead], None]) -> None:
+        self._session = session
+        self._settings = settings
+        self._on_dead = on_dead
+        self._dead: SparkDead | None = None
+        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="spark")
+        self._closed = threading.Event()
+
+    @property
+    def session(self) -> SparkSession:
+        return self._session
+
+    @property
+    def jvm_pid(self) -> int | None:
+        """The process of the JVM, if this one started it."""
+        process: subprocess.Popen[bytes] | None = getattr(self._session.sparkContext._gateway, "proc", None)
+        return process.pid if process is not None else None
+
+    async def run(self, call: Callable[[SparkSession], T], *, deadline_ms: int | None = None) -> T:
+        """Runs ``call`` in a thread of ours. A user's mistake is ``InvalidRequest``; a dead session ``SparkDead``.
+
+        A caller that is cancelled, or that waited too long, has its Spark jobs cancelled.
+        """
+        if self._dead is not None:
+            raise self._dead
+        tag = uuid.uuid4().hex
+        work = asyncio.get_running_loop().run_in_executor(self._threads, self._tagged, call, tag)
+        deadline_ms = deadline_ms or self._settings.call_ms_max
+        try:
+            async with asyncio.timeout(deadline_ms / 1000):
+                return await asyncio.shield(work)
+        except TimeoutError as error:
+            work.add_done_callback(_forgotten)
+            raise self._died(SparkDead(f"Spark did not answer within {deadline_ms} ms")) from error
+        except asyncio.CancelledError:
+            work.add_done_callback(_forgotten)
+            if not self._closed.is_set():
+                self._threads.submit(self._cancel, tag)
+            raise
+
+    def close(self) -> None:
+        """Stops the session; calls under way fail."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._dead is None:
+            self._session.stop()
+
+    def _tagged(self, call: Callable[[SparkSession], T], tag: str) -> T:
+        try:
+            self._session.addTag(tag)
+            return call(self._session)
+        except (PySparkException, Py4JError, ConnectionError, EOFError) as error:
+            raise self._meaning(error) from error
+        finally:
+            if self._dead is None and not self._closed.is_set():
+                self._untag(tag)
+
+    def _untag(self, tag: str) -> None:
+        try:
+            self._session.removeTag(tag)
+        except (Py4JError, ConnectionError) as error:
+            self._died(SparkDead("the JVM is gone", detail=_first_line(error)))
+
+    def _cancel(self, tag: str) -> None:
+        try:
+            self._session.interruptTag(tag)
+        except (Py4JError, ConnectionError) as error:
+            self._died(SparkDead("the JVM is gone", detail=_first_line(error)))
+
+    def _meaning(self, error: Exception) -> PlainsongError:
+        """What an error of Spark says about the query, or about Spark."""
+        text = str(error)
+        gone = isinstance(error, Py4JNetworkError | ConnectionError | EOFError) and not isinstance(error, Py4JJavaError)
+        if gone or self._jvm_ended() or any(sign in text for sign in FATAL):
+            return self._died(SparkDead("the JVM is gone or out of memory", detail=_first_line(error)))
+        if isinstance(error, PySparkException):
+            return InvalidRequest("Spark refuses it", detail=_first_line(error))
+        return InvalidRequest("Spark failed", detail=_first_line(error))
+
+    def _jvm_ended(self) -> bool:
+        process: subprocess.Popen[bytes] | None = getattr(self._session.sparkContext._gateway, "proc", None)
+        return process is not None and process.poll() is not None
+
+    def _died(self, error: SparkDead) -> SparkDead:
+        if self._dead is None:
+            self._dead = error
+            self._on_dead(error)
+        return self._dead
+
+
+def start_spark(settings: SparkSettings, on_dead: Callable[[SparkDead], None]) -> SparkHost:
+    """Starts the session; takes seconds, and must come before the first gRPC object."""
+    if refused := settings.refused():
+        raise InvalidRequest(
+            f"{refused[0]} cannot be set",
+            detail=f"it is {PINNED[refused[0]]}: it decides results",
+            hint="leave it out",
+        )
+    # Workers of Python functions must be this interpreter, whatever is first in the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(settings.master).appName(settings.name)
+    for name, value in settings.all_conf().items():
+        builder = builder.config(name, value)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise SparkDead(
+            "Spark does not start",
+            detail=_first_line(error),
+            hint="it needs a JDK 17 or 21: set JAVA_HOME, or install one (Debian: apt install openjdk-17-jre-headless)",
+        ) from error
+    session.sparkContext.setLogLevel("ERROR")
+    return SparkHost(session, settings, on_dead)
+
+
+def _forgotten(work: "asyncio.Future[Any]") -> None:
+    """Nobody waits any more; what it raises is nobody's."""
+    if not work.cancelled():
+        work.exception()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
