@@ -14,6 +14,7 @@ from reconcile.sources import SourceDescription, differing_fields
 from reconcile.storage_actions import (
     AlterSource,
     CompactShard,
+    NoteSeals,
     ReadContents,
     RunSource,
     StopSource,
@@ -28,8 +29,11 @@ from reconcile.storage_protocol import (
     SourceFailed,
     SourceKept,
     SourceRefused,
+    SourceRunning,
+    SourceSealed,
     SourceStatus,
     StepReport,
+    TableSeal,
 )
 from reconcile.updates import UpdateList, Updates, snapshot_changes
 from reconcile.uppers import UpperTeller
@@ -53,10 +57,18 @@ class _RunningSource:
     since: Antichain = MINIMUM
     #: The greatest of reported uppers and uppers of appends already written; what lies below is not accepted.
     accepted: Antichain = MINIMUM
-    #: Appends that wait, in order; the first is a snapshot whose contents are being read.
-    waiting: list[Append | AppendSnapshot] = field(default_factory=list)
-    #: Results to send when the write with their token is durable.
-    writing: dict[str, AppendResult] = field(default_factory=dict)
+    #: Appends that wait, in order, each with the term that sent it; the first is a snapshot whose contents are
+    #: being read.
+    waiting: list[tuple[int, Append | AppendSnapshot]] = field(default_factory=list)
+    #: The writes under way with each token, in order: one of an earlier term may still come before ours. Each has
+    #: its term and the result to send when it is durable. No list is empty.
+    writing: dict[str, list[tuple[int, AppendResult]]] = field(default_factory=dict)
+    #: Whether it ended by itself; the next term that asks for it starts it again.
+    ended: bool = False
+    #: What was last said of it, said again in every term: how far it is cut, what waits to be, and how it fares.
+    seal: TableSeal | None = None
+    received: StepReport | None = None
+    fares: SourceFailed | SourceRunning | None = None
 
 
 class Ingesting:
@@ -67,6 +79,8 @@ class Ingesting:
         self._sources: dict[GlobalId, _RunningSource] = {}
         #: Sources that the current term asked for with another definition; they run on as if unasked for.
         self._refused: set[GlobalId] = set()
+        #: Counts reconciliations: what an earlier term asked for is done and not answered.
+        self._term = 0
         self._uppers = UpperTeller()
 
     def __contains__(self, id: GlobalId) -> bool:
@@ -85,8 +99,10 @@ class Ingesting:
         for id, source in self._sources.items():
             if source.accepted < self._uppers.upper(id):
                 raise InvariantBroken(f"{id} accepts appends from {source.accepted}, below its upper")
-            if source.waiting and not isinstance(source.waiting[0], AppendSnapshot):
+            if source.waiting and not isinstance(source.waiting[0][1], AppendSnapshot):
                 raise InvariantBroken(f"an append to {id} waits for nothing")
+            if not all(source.writing.values()):
+                raise InvariantBroken(f"a token of {id} is remembered of which nothing is written")
 
     # --- sources ------------------------------------------------------------------------------------------
 
@@ -115,6 +131,7 @@ class Ingesting:
         self, requested: Mapping[GlobalId, RequestedSource], appends: Iterable[Append | AppendSnapshot]
     ) -> StorageEffects:
         """Makes this state the requested one, at the start of a term in which nothing has been told."""
+        self._term += 1
         self._refused.clear()
         yield from self._verdicts(requested)
         for id in [id for id in reversed(self._sources) if id not in requested]:
@@ -123,6 +140,7 @@ class Ingesting:
             yield StopSource(id=id)
         kept = [id for id in requested if self._answerable(id) is not None]
         for id in kept:
+            yield from _running(self._sources[id])
             yield from self.compact(id, requested[id].since)
         for id, wanted in requested.items():
             if id not in self._sources:
@@ -133,6 +151,8 @@ class Ingesting:
         changes = [change for id in kept if (change := self._uppers.untold(id)) is not None]
         if changes:
             yield FrontierUppers(changes=tuple(changes))
+        for id in kept:
+            yield from _said_before(self._sources[id])
 
     def _verdicts(self, requested: Mapping[GlobalId, RequestedSource]) -> StorageEffects:
         for id, wanted in requested.items():
@@ -158,47 +178,60 @@ class Ingesting:
     def append(self, append: Append | AppendSnapshot) -> StorageEffects:
         """Writes what is not below the accepted upper, after the appends before it."""
         source = self._answerable(append.id)
-        if source is None:
-            return
+        if source is not None:
+            yield from self._append(source, append, self._term)
+
+    def _append(self, source: _RunningSource, append: Append | AppendSnapshot, term: int) -> StorageEffects:
         if source.waiting:
-            source.waiting.append(append)
+            source.waiting.append((term, append))
         elif isinstance(append, AppendSnapshot) and append.upper > source.accepted:
-            source.waiting.append(append)
+            source.waiting.append((term, append))
             yield ReadContents(id=append.id)
         else:
             updates: Updates = append.updates if isinstance(append, Append) else UpdateList()
-            yield from self._write(source, append, updates)
+            yield from self._write(source, append, updates, term)
 
     def contents_read(self, id: GlobalId, rows: tuple[object, ...]) -> StorageEffects:
         """Writes the difference that a waiting snapshot makes, then what waited behind it."""
         source = self._sources.get(id)
         if source is None or not source.waiting:
             return
-        first, rest = source.waiting[0], source.waiting[1:]
+        (term, first), *rest = source.waiting
         source.waiting = []
         if isinstance(first, AppendSnapshot):
             changes = snapshot_changes(wanted=first.rows, held=rows, step=_last_step(first.upper, source.accepted))
-            yield from self._write(source, first, changes)
-        for append in rest:
-            yield from self.append(append)
+            yield from self._write(source, first, changes, term)
+        for term, append in rest:
+            yield from self._append(source, append, term)
 
     def append_durable(self, id: GlobalId, token: str) -> StorageEffects:
-        source = self._answerable(id)
-        result = source.writing.pop(token, None) if source is not None else None
-        if result is not None:
-            yield result
+        source = self._sources.get(id)
+        if source is None or token not in source.writing:
+            return
+        (term, result), *later = source.writing.pop(token)
+        if later:
+            source.writing[token] = later
+        yield from self._answer(result, term)
 
-    def _write(self, source: _RunningSource, append: Append | AppendSnapshot, updates: Updates) -> StorageEffects:
+    def _write(
+        self, source: _RunningSource, append: Append | AppendSnapshot, updates: Updates, term: int
+    ) -> StorageEffects:
         if not append.upper > source.accepted:
             left_out = len(updates)
-            yield AppendResult(id=append.id, token=append.token, upper=source.accepted, left_out=left_out)
+            late = AppendResult(id=append.id, token=append.token, upper=source.accepted, left_out=left_out)
+            yield from self._answer(late, term)
             return
         accepted = updates.not_before(source.accepted)
         source.accepted = append.upper
-        source.writing[append.token] = AppendResult(
+        result = AppendResult(
             id=append.id, token=append.token, upper=append.upper, left_out=len(updates) - len(accepted)
         )
+        source.writing.setdefault(append.token, []).append((term, result))
         yield Write(id=append.id, upper=append.upper, updates=accepted, token=append.token)
+
+    def _answer(self, result: AppendResult, term: int) -> StorageEffects:
+        if term == self._term:
+            yield result
 
     # --- what the runtime reports -------------------------------------------------------------------------
 
@@ -212,16 +245,55 @@ class Ingesting:
             yield FrontierUppers(changes=(change,))
 
     def stopped(self, id: GlobalId, error: str) -> StorageEffects:
+        if id in self._sources:
+            self._sources[id].ended = True
         if self._answerable(id) is not None:
             yield SourceStatus(id=id, status=SourceFailed(error=error))
 
     def received(self, id: GlobalId, step: Step, records: int) -> StorageEffects:
+        if id not in self._sources:
+            return
+        report = self._sources[id].received = StepReport(id=id, step=step, received=records)
         if self._answerable(id) is not None:
-            yield StepReport(id=id, step=step, received=records)
+            yield report
+
+    def cut(self, seal: TableSeal) -> StorageEffects:
+        """Readers here need not wait for the controller: a seal is true for ever."""
+        source = self._sources.get(seal.id)
+        if source is None or (source.seal is not None and not seal.upper > source.seal.upper):
+            return
+        source.seal = seal
+        yield NoteSeals(seals=(seal,))
+        if self._answerable(seal.id) is not None:
+            yield SourceSealed(seal=seal)
+
+    def fares(self, id: GlobalId, error: str, note: str) -> StorageEffects:
+        if id not in self._sources:
+            return
+        fares = self._sources[id].fares = SourceFailed(error=error) if error else SourceRunning(note=note)
+        if self._answerable(id) is not None:
+            yield SourceStatus(id=id, status=fares)
 
     def _answerable(self, id: GlobalId) -> _RunningSource | None:
         """The source, if it runs as this term asked; a refused one is none of its business."""
         return None if id in self._refused else self._sources.get(id)
+
+
+def _running(source: _RunningSource) -> StorageEffects:
+    """Starts a source again that ended; what was under way ended with it."""
+    if source.ended:
+        source.ended, source.waiting, source.writing = False, [], {}
+        source.received = source.fares = None
+        yield RunSource(source=source.description)
+
+
+def _said_before(source: _RunningSource) -> StorageEffects:
+    if source.seal is not None:
+        yield SourceSealed(seal=source.seal)
+    if source.received is not None:
+        yield source.received
+    if source.fares is not None:
+        yield SourceStatus(id=source.description.id, status=source.fares)
 
 
 def _last_step(upper: Antichain, accepted: Antichain) -> Step:

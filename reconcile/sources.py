@@ -19,6 +19,11 @@ class SourceDescription:
     writer_epoch: WriterEpoch | None = None
 
 
+def is_table(source: SourceDescription) -> bool:
+    """Whether the controller is its upstream: then appends advance it, not steps."""
+    return dict(source.definition).get("type") == "table"
+
+
 def differing_fields(installed: SourceDescription, requested: SourceDescription) -> tuple[str, ...]:
     """The fields that differ, a field that only one side has among them."""
     ours, theirs = dict(installed.definition), dict(requested.definition)

@@ -55,7 +55,23 @@ class RecordsReceived:
     received: int
 
 
-StorageReport = UpperReported | ContentsRead | AppendDurable | SourceStopped | RecordsReceived
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsCut:
+    """The source is cut at every step before the seal's upper; its rows are durable as the seal says."""
+
+    seal: TableSeal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFares:
+    """The source runs with a note, or has trouble and tries again by itself: then there is an error."""
+
+    id: GlobalId
+    error: str = ""
+    note: str = ""
+
+
+StorageReport = UpperReported | ContentsRead | AppendDurable | SourceStopped | RecordsReceived | StepsCut | SourceFares
 StorageEvent = SessionOpened | SessionClosed | StorageCommandReceived | StorageReport
 
 # --- actions ----------------------------------------------------------------------------------------------
@@ -115,6 +131,13 @@ class OpenSteps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetUnattended:
+    """Whether no controller is connected: then writers may open granted steps by themselves."""
+
+    unattended: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetSinks:
     """Run exactly these sinks."""
 
@@ -136,6 +159,7 @@ StorageEffect = (
     | Write
     | ReadContents
     | OpenSteps
+    | SetUnattended
     | SetSinks
     | NoteSeals
     | StorageResponse
@@ -153,6 +177,7 @@ StorageAction = (
     | Write
     | ReadContents
     | OpenSteps
+    | SetUnattended
     | SetSinks
     | NoteSeals
 )

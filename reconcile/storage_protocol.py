@@ -82,7 +82,7 @@ class OpenStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSeal:
-    """Table ``id`` is complete below ``upper`` for whoever has its shard through ``durable``."""
+    """The table or other source ``id`` is complete below ``upper`` for whoever has its shard through ``durable``."""
 
     id: GlobalId
     durable: Antichain
@@ -94,8 +94,8 @@ class SealTables:
     """Nothing but what is in their shards happened to these tables below their uppers.
 
     Only the controller writes to a table, so its word spares a commit per table and step. It is given after the
-    writer's epoch has fenced all others, and goes to every replica. Level-triggered: of each table the furthest
-    counts.
+    writer's epoch has fenced all others, and goes to every replica. Of any other source the controller passes on
+    what its writer said (``SourceSealed``). Level-triggered: of each the furthest counts.
     """
 
     tables: tuple[TableSeal, ...]
@@ -155,11 +155,21 @@ class SourceFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRunning:
+    """The source runs, also if it failed before; ``note`` is what its owner should know, if anything."""
+
+    note: str = ""
+
+
+Status = SourceKept | SourceAltered | SourceRefused | SourceFailed | SourceRunning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatus:
     """How one source fares."""
 
     id: GlobalId
-    status: SourceKept | SourceAltered | SourceRefused | SourceFailed
+    status: Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,4 +181,15 @@ class StepReport:
     received: int
 
 
-StorageResponse = FrontierUppers | AppendResult | SourceStatus | StepReport | Heartbeat
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSealed:
+    """The writer of a source cut it at every step before the seal's upper.
+
+    True for ever: a later writer cuts only at steps that were opened after it had fenced this one. Told again in
+    every term.
+    """
+
+    seal: TableSeal
+
+
+StorageResponse = FrontierUppers | AppendResult | SourceStatus | StepReport | SourceSealed | Heartbeat

@@ -21,7 +21,10 @@ from reconcile.storage_actions import (
     OpenSteps,
     RecordsReceived,
     SetSinks,
+    SetUnattended,
+    SourceFares,
     SourceStopped,
+    StepsCut,
     StorageAction,
     StorageCommandReceived,
     StorageEvent,
@@ -87,9 +90,7 @@ class StorageReconciler:
                     self._window = None
                 return actions
             case SessionClosed(session=session):
-                if session == self.sessions.live:
-                    self._end_session()
-                return ()
+                return self._end_session() if session == self.sessions.live else ()
             case _:
                 return self._actions(self._report(event))
 
@@ -103,12 +104,12 @@ class StorageReconciler:
             # Raises, if it does, before anything has changed.
             return self._actions(self._perform(command) if window is None else self._collect(window, command))
         except ProtocolViolation as violation:
-            self._end_session()
-            return (EndSession(session=session, violation=violation),)
+            return (EndSession(session=session, violation=violation), *self._end_session())
 
-    def _end_session(self) -> None:
+    def _end_session(self) -> tuple[SetUnattended, ...]:
         self.sessions.move(Verb.END)
         self._window = None
+        return (SetUnattended(unattended=True),)
 
     def _actions(self, effects: StorageEffects) -> tuple[StorageAction, ...]:
         """Turns responses into replies to the session of this term; without one, nobody hears them."""
@@ -134,6 +135,7 @@ class StorageReconciler:
                     yield from self._open(window.opened)
                 if window.seals:
                     yield NoteSeals(seals=tuple(window.seals.values()))
+                yield SetUnattended(unattended=False)
             case CreateInstance() | Hello():
                 yield from self._perform(command)
             case CreateSources():
@@ -207,6 +209,10 @@ class StorageReconciler:
                 return self.ingesting.stopped(id, error)
             case RecordsReceived(id=id, step=step, received=received):
                 return self.ingesting.received(id, step, received)
+            case StepsCut(seal=seal):
+                return self.ingesting.cut(seal)
+            case SourceFares(id=id, error=error, note=note):
+                return self.ingesting.fares(id, error, note)
             case _:
                 assert_never(event)
 

@@ -218,6 +218,9 @@ class TableWrites:
                 raise InvariantBroken(f"{table.id} was sent at steps that are not open: {steps}")
             if any(table.told > Antichain(step) for step in steps) and not table.in_doubt:
                 raise InvariantBroken(f"{table.id} is sealed at {table.told} with writes under way at {steps}")
+            tokens = [*table.sent, *(write.token for write in table.waiting)]
+            if len(tokens) != len(set(tokens)):
+                raise InvariantBroken(f"{table.id} has a write twice: {tokens}")
             if table.sent and not table.placed:
                 raise InvariantBroken(f"{table.id} has writes under way and no writer")
             if table.durable > table.told and not table.in_doubt:
@@ -238,6 +241,8 @@ class TableWrites:
                 if dropped is not None:
                     yield from _refusals([*dropped.sent.values(), *dropped.waiting])
             case WriterPlaced(id=id):
+                # What was sent in an earlier session may land or not, and nobody will say so in this one.
+                self._lose(self._tables.get(id))
                 if id in self._tables:
                     self._tables[id].placed = True
             case WriterLost(id=id):
@@ -252,6 +257,9 @@ class TableWrites:
         table = self._tables.get(id)
         if table is None:
             yield RefuseWrite(token=write.token)
+        elif write.token in table.sent:
+            # It was abandoned and is asked for again; its step stays known, because there it may still land.
+            table.sent[write.token].answered = True
         else:
             table.waiting.append(write)
 

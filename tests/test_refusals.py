@@ -26,7 +26,7 @@ from reconcile.ids import Epoch, GlobalId, PeekId, ReplicaId, SessionId, Step
 from reconcile.reconciler import Reconciler
 from reconcile.sessions import FencedBy, Identity, Refusal, Sessions, Stage, Stranger, SupersededBy
 from reconcile.sources import SourceDescription
-from reconcile.storage_actions import StorageCommandReceived
+from reconcile.storage_actions import SetUnattended, StorageCommandReceived
 from reconcile.storage_protocol import CreateSources, StorageCommand
 from reconcile.storage_reconciler import StorageReconciler
 
@@ -163,10 +163,11 @@ def test_a_storage_instance_names_the_violation_and_keeps_its_state(command: Sto
     reconciler = running_storage()
     before = state(reconciler, left_out=frozenset({"_stage"}))
 
-    (ended,) = reconciler.handle(StorageCommandReceived(session=A, command=command))
+    ended, alone = reconciler.handle(StorageCommandReceived(session=A, command=command))
 
     assert isinstance(ended, EndSession)
     assert ended.violation.why is why
+    assert alone == SetUnattended(unattended=True)
     reconciler.check()
     assert state(reconciler, left_out=frozenset({"_stage"})) == before
     assert reconciler.sessions.stage is Stage.ENDED

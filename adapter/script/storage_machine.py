@@ -26,6 +26,7 @@ from reconcile.storage_actions import (
     ReadContents,
     RunSource,
     SetSinks,
+    SetUnattended,
     StopSource,
     StorageAction,
     StorageCommandReceived,
@@ -41,7 +42,10 @@ from reconcile.storage_protocol import (
     SourceFailed,
     SourceKept,
     SourceRefused,
+    SourceRunning,
+    SourceSealed,
     SourceStatus,
+    Status,
     StepReport,
     StorageCommand,
     StorageResponse,
@@ -159,7 +163,7 @@ def _write(action: StorageAction) -> list[str]:
             return [f"write {id} upper={upper}{words.updates(updates)}"]
         case ReadContents(id=id):
             return [f"read-contents {id}"]
-        case AlterSource() | OpenSteps() | SetSinks() | NoteSeals():
+        case AlterSource() | OpenSteps() | SetUnattended() | SetSinks() | NoteSeals():
             return []
         case _:
             assert_never(action)
@@ -171,13 +175,13 @@ def _write_response(response: StorageResponse) -> list[str]:
             return write_frontiers(response)
         case SourceStatus(id=id, status=status):
             return [_write_status(id, status)]
-        case AppendResult() | StepReport() | Heartbeat():
+        case AppendResult() | StepReport() | SourceSealed() | Heartbeat():
             return []
         case _:
             assert_never(response)
 
 
-def _write_status(id: GlobalId, status: SourceKept | SourceAltered | SourceRefused | SourceFailed) -> str:
+def _write_status(id: GlobalId, status: Status) -> str:
     match status:
         case SourceKept():
             return f"keep {id}"
@@ -187,5 +191,7 @@ def _write_status(id: GlobalId, status: SourceKept | SourceAltered | SourceRefus
             return f"refuse {id} definition-differs"
         case SourceFailed(error=error):
             return f"failed {id} {words.quoted(error)}"
+        case SourceRunning(note=note):
+            return f"running {id} {words.quoted(note)}"
         case _:
             assert_never(status)

@@ -88,6 +88,8 @@ class Object:
     reads: tuple[str, ...]
     #: What went wrong with it, if anything did.
     error: str
+    #: Of a source: running, paused, failed or finished, and what is to be known of it.
+    status: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

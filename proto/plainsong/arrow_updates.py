@@ -7,7 +7,7 @@ from typing import Self
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from plainsong.types import DIFF, STEP
+from plainsong.types import DIFF, STEP, updates_schema
 from reconcile.errors import InvalidRequest, ProtocolViolation, Violation
 from reconcile.frontiers import Antichain
 
@@ -130,7 +130,7 @@ class ArrowUpdates:
     @property
     def table(self) -> pa.Table:
         if self._table is None:
-            table = from_ipc(self._ipc) if self._ipc else _NOTHING
+            table = from_ipc(self._ipc) if self._ipc else _nothing()
             if (fault := _fault(table)) is not None:
                 raise ProtocolViolation(Violation.MALFORMED, detail=f"these are not updates: {fault}")
             self._table = table
@@ -173,9 +173,8 @@ class ArrowUpdates:
         return f"<ArrowUpdates, {self._table.num_rows} rows of {', '.join(self._table.column_names)}>"
 
 
-_NOTHING = pa.schema(
-    [pa.field(STEP, pa.int64(), nullable=False), pa.field(DIFF, pa.int64(), nullable=False)]
-).empty_table()
+def _nothing() -> pa.Table:
+    return updates_schema(pa.schema([])).empty_table()
 
 
 def _fault(table: pa.Table) -> str | None:

@@ -206,7 +206,7 @@ def create_table(
 def create_source(
     name: str,
     type: str,
-    columns: Columns,
+    columns: Columns = (),
     *,
     options: Mapping[str, str] | None = None,
     cluster: str = "",
@@ -214,7 +214,10 @@ def create_source(
     timeout: float = TIMEOUT_S,
     idempotency_key: str | None = None,
 ) -> Call[Object]:
-    """Makes a source of the kind ``type``, with its options as it names them."""
+    """Makes a source of the kind ``type``, with its options as it names them.
+
+    Columns that are not declared are known by its type, or inferred once and then kept.
+    """
     request = pb.CreateSourceRequest(
         name=name,
         cluster=cluster,

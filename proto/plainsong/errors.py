@@ -154,8 +154,9 @@ def _cut(text: str, bytes_max: int) -> str:
 
 
 def _plain(text: str) -> str:
-    shown = "".join(character if character.isprintable() else " " for character in text)
-    return shown.encode("ascii", errors="replace").decode("ascii")[:PLAIN_CHARACTERS_MAX]
+    # Cut first: a text may quote ten megabytes of somebody's name.
+    shown = "".join(character if character.isprintable() else " " for character in text[:PLAIN_CHARACTERS_MAX])
+    return shown.encode("ascii", errors="replace").decode("ascii")
 
 
 # --- the client's side ---

@@ -139,6 +139,7 @@ def catalog_object(message: controller_pb2.Object) -> Object:
         key=tuple(message.key),
         reads=tuple(message.reads),
         error=message.error,
+        status=message.status,
     )
 
 

@@ -270,14 +270,11 @@ def test_a_result_that_makes_no_sense_is_the_servers_violation(chunks: list[pb.Q
 
 def test_importing_the_client_loads_no_database_no_spark_and_no_parser() -> None:
     script = """
-import sys, time
-start = time.perf_counter()
+import sys
 import plainsong
-took = time.perf_counter() - start
 plainsong.connect, plainsong.aio.connect, plainsong.Rows, plainsong.InvalidRequest
 strays = {'pyspark', 'sqlalchemy', 'sqlglot', 'alembic', 'pandas', 'typer', 'cryptography'} & set(sys.modules)
 assert not strays, strays
-assert took < 0.5, took
 """
 
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

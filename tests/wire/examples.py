@@ -61,6 +61,8 @@ from reconcile.storage_protocol import (
     SourceFailed,
     SourceKept,
     SourceRefused,
+    SourceRunning,
+    SourceSealed,
     SourceStatus,
     StepReport,
     StorageCommand,
@@ -166,6 +168,8 @@ STORAGE_RESPONSES: tuple[StorageResponse, ...] = (
     SourceStatus(id=S1, status=SourceAltered(fields=("columns",))),
     SourceStatus(id=S1, status=SourceRefused(fields=("type", "columns"))),
     SourceStatus(id=S1, status=SourceFailed(error="no route to host")),
+    SourceStatus(id=S1, status=SourceRunning(note="3 rows were kept aside")),
     StepReport(id=S1, step=Step(9), received=1_000),
+    SourceSealed(seal=TableSeal(id=S1, durable=AT_9, upper=Antichain.at(12))),
     Heartbeat(sent_ms=5),
 )

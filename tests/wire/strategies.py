@@ -65,6 +65,8 @@ from reconcile.storage_protocol import (
     SourceFailed,
     SourceKept,
     SourceRefused,
+    SourceRunning,
+    SourceSealed,
     SourceStatus,
     StepReport,
     TableSeal,
@@ -233,7 +235,9 @@ STORAGE_RESPONSES: dict[type, Strategy] = {
             st.builds(SourceAltered, fields=tuples_of(TEXTS)),
             st.builds(SourceRefused, fields=tuples_of(TEXTS)),
             st.builds(SourceFailed, error=TEXTS),
+            st.builds(SourceRunning, note=TEXTS),
         ),
     ),
     StepReport: st.builds(StepReport, id=IDS, step=NUMBERS, received=NUMBERS),
+    SourceSealed: st.builds(SourceSealed, seal=st.builds(TableSeal, id=IDS, durable=FRONTIERS, upper=FRONTIERS)),
 }

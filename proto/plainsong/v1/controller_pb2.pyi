@@ -855,6 +855,7 @@ class Object(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     READS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: Global___ObjectKind.ValueType
     cluster: _builtins.str
@@ -864,6 +865,8 @@ class Object(_message.Message):
     """Of an index: what it indexes, and by what."""
     error: _builtins.str
     """What went wrong with it, if anything did."""
+    status: _builtins.str
+    """Of a source: whether it runs, and what its owner should know."""
     @_builtins.property
     def id(self) -> _common_pb2.GlobalId: ...
     @_builtins.property
@@ -887,10 +890,11 @@ class Object(_message.Message):
         key: _abc.Iterable[_builtins.str] | None = ...,
         reads: _abc.Iterable[_builtins.str] | None = ...,
         error: _builtins.str = ...,
+        status: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "columns", b"columns", "error", b"error", "id", b"id", "key", b"key", "kind", b"kind", "name", b"name", "on", b"on", "reads", b"reads", "sql", b"sql"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "columns", b"columns", "error", b"error", "id", b"id", "key", b"key", "kind", b"kind", "name", b"name", "on", b"on", "reads", b"reads", "sql", b"sql", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -401,6 +401,7 @@ class StorageResponse(_message.Message):
     SOURCE_STATUS_FIELD_NUMBER: _builtins.int
     STEP_REPORT_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    SOURCE_SEALED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def frontier_uppers(self) -> _common_pb2.FrontierUppers: ...
     @_builtins.property
@@ -411,6 +412,8 @@ class StorageResponse(_message.Message):
     def step_report(self) -> Global___StepReport: ...
     @_builtins.property
     def heartbeat(self) -> _common_pb2.Heartbeat: ...
+    @_builtins.property
+    def source_sealed(self) -> Global___SourceSealed: ...
     def __init__(
         self,
         *,
@@ -419,12 +422,13 @@ class StorageResponse(_message.Message):
         source_status: Global___SourceStatus | None = ...,
         step_report: Global___StepReport | None = ...,
         heartbeat: _common_pb2.Heartbeat | None = ...,
+        source_sealed: Global___SourceSealed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["append_result", b"append_result", "frontier_uppers", b"frontier_uppers", "heartbeat", b"heartbeat", "response", b"response", "source_status", b"source_status", "step_report", b"step_report"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["append_result", b"append_result", "frontier_uppers", b"frontier_uppers", "heartbeat", b"heartbeat", "response", b"response", "source_sealed", b"source_sealed", "source_status", b"source_status", "step_report", b"step_report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["append_result", b"append_result", "frontier_uppers", b"frontier_uppers", "heartbeat", b"heartbeat", "response", b"response", "source_status", b"source_status", "step_report", b"step_report"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append_result", b"append_result", "frontier_uppers", b"frontier_uppers", "heartbeat", b"heartbeat", "response", b"response", "source_sealed", b"source_sealed", "source_status", b"source_status", "step_report", b"step_report"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["frontier_uppers", "append_result", "source_status", "step_report", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["frontier_uppers", "append_result", "source_status", "step_report", "heartbeat", "source_sealed"]  # noqa: Y015
     _WhichOneofArgType_response: _TypeAlias = _typing.Literal["response", b"response"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_response) -> _WhichOneofReturnType_response | None: ...
 
@@ -469,6 +473,7 @@ class SourceStatus(_message.Message):
     ALTERED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def id(self) -> _common_pb2.GlobalId: ...
     @_builtins.property
@@ -479,6 +484,8 @@ class SourceStatus(_message.Message):
     def refused(self) -> Global___SourceRefused: ...
     @_builtins.property
     def failed(self) -> Global___SourceFailed: ...
+    @_builtins.property
+    def running(self) -> Global___SourceRunning: ...
     def __init__(
         self,
         *,
@@ -487,12 +494,13 @@ class SourceStatus(_message.Message):
         altered: Global___SourceAltered | None = ...,
         refused: Global___SourceRefused | None = ...,
         failed: Global___SourceFailed | None = ...,
+        running: Global___SourceRunning | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["altered", b"altered", "failed", b"failed", "id", b"id", "kept", b"kept", "refused", b"refused", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["altered", b"altered", "failed", b"failed", "id", b"id", "kept", b"kept", "refused", b"refused", "running", b"running", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["altered", b"altered", "failed", b"failed", "id", b"id", "kept", b"kept", "refused", b"refused", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["altered", b"altered", "failed", b"failed", "id", b"id", "kept", b"kept", "refused", b"refused", "running", b"running", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_status: _TypeAlias = _typing.Literal["kept", "altered", "refused", "failed"]  # noqa: Y015
+    _WhichOneofReturnType_status: _TypeAlias = _typing.Literal["kept", "altered", "refused", "failed", "running"]  # noqa: Y015
     _WhichOneofArgType_status: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_status) -> _WhichOneofReturnType_status | None: ...
 
@@ -573,6 +581,25 @@ class SourceFailed(_message.Message):
 Global___SourceFailed: _TypeAlias = SourceFailed  # noqa: Y015
 
 @_typing.final
+class SourceRunning(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTE_FIELD_NUMBER: _builtins.int
+    note: _builtins.str
+    def __init__(
+        self,
+        *,
+        note: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["note", b"note"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SourceRunning: _TypeAlias = SourceRunning  # noqa: Y015
+
+@_typing.final
 class StepReport(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -597,3 +624,25 @@ class StepReport(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StepReport: _TypeAlias = StepReport  # noqa: Y015
+
+@_typing.final
+class SourceSealed(_message.Message):
+    """The writer of a source cut it at every step before the seal's upper."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def seal(self) -> Global___TableSeal: ...
+    def __init__(
+        self,
+        *,
+        seal: Global___TableSeal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["seal", b"seal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seal", b"seal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SourceSealed: _TypeAlias = SourceSealed  # noqa: Y015

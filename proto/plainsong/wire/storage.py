@@ -31,6 +31,8 @@ from reconcile.storage_protocol import (
     SourceFailed,
     SourceKept,
     SourceRefused,
+    SourceRunning,
+    SourceSealed,
     SourceStatus,
     StepReport,
     TableSeal,
@@ -142,10 +144,13 @@ def _take_open_step(message: storage_pb2.OpenStep) -> OpenStep:
 
 def _put_seal_tables(command: SealTables, out: storage_pb2.SealTables) -> None:
     for seal in command.tables:
-        message = out.tables.add()
-        put_id(seal.id, message.id)
-        put_frontier(seal.durable, message.durable)
-        put_frontier(seal.upper, message.upper)
+        _put_seal(seal, out.tables.add())
+
+
+def _put_seal(seal: TableSeal, out: storage_pb2.TableSeal) -> None:
+    put_id(seal.id, out.id)
+    put_frontier(seal.durable, out.durable)
+    put_frontier(seal.upper, out.upper)
 
 
 def _take_seal_tables(message: storage_pb2.SealTables) -> SealTables:
@@ -223,27 +228,43 @@ def _take_step_report(message: storage_pb2.StepReport) -> StepReport:
     return StepReport(id=take_id(message.id), step=Step(bounded(message.step)), received=bounded(message.received))
 
 
+def _put_source_running(status: SourceRunning, out: storage_pb2.SourceRunning) -> None:
+    out.note = status.note
+
+
+def _put_source_sealed(response: SourceSealed, out: storage_pb2.SourceSealed) -> None:
+    _put_seal(response.seal, out.seal)
+
+
+def _take_source_sealed(message: storage_pb2.SourceSealed) -> SourceSealed:
+    return SourceSealed(seal=_take_seal(message.seal))
+
+
 _PUT_STATUS: PutTable = {
     SourceKept: ("kept", put_nothing),
     SourceAltered: ("altered", _put_fields),
     SourceRefused: ("refused", _put_fields),
     SourceFailed: ("failed", _put_source_failed),
+    SourceRunning: ("running", _put_source_running),
 }
 _TAKE_STATUS: TakeTable = {
     "kept": lambda _: SourceKept(),
     "altered": lambda message: SourceAltered(fields=tuple(message.fields)),
     "refused": lambda message: SourceRefused(fields=tuple(message.fields)),
     "failed": lambda message: SourceFailed(error=message.error),
+    "running": lambda message: SourceRunning(note=message.note),
 }
 PUT_RESPONSE: PutTable = {
     **PUT_SHARED_RESPONSE,
     AppendResult: ("append_result", _put_append_result),
     SourceStatus: ("source_status", _put_source_status),
     StepReport: ("step_report", _put_step_report),
+    SourceSealed: ("source_sealed", _put_source_sealed),
 }
 TAKE_RESPONSE: TakeTable = {
     **TAKE_SHARED_RESPONSE,
     "append_result": _take_append_result,
     "source_status": _take_source_status,
     "step_report": _take_step_report,
+    "source_sealed": _take_source_sealed,
 }

@@ -1,0 +1,157 @@
+"""Laws of opening steps, against a model that remembers everything and decides from scratch."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconcile.ids import GlobalId, Step
+from reconcile.steps import RecordsReported, ReporterLost, StepEvent, StepOpener, StepRules, Tick
+from reconcile.table_writes import OpenStepsThrough, StepsOpened
+
+law = settings(max_examples=300, deadline=None)
+
+S1, S2 = GlobalId("s", 1), GlobalId("s", 2)
+ids = st.sampled_from([S1, S2])
+rules = st.builds(
+    StepRules,
+    records_max=st.integers(1, 12),
+    linger_ms=st.integers(0, 30),
+    tick_ms=st.sampled_from([0, 0, 25, 70]),
+)
+events: st.SearchStrategy[StepEvent] = st.one_of(
+    st.builds(Tick, now_ms=st.integers(0, 200)),
+    st.builds(RecordsReported, id=ids, step=st.integers(0, 14).map(Step), received=st.integers(0, 9)),
+    st.builds(RecordsReported, id=ids, step=st.integers(0, 14).map(Step), received=st.integers(0, 9)),
+    st.builds(ReporterLost, id=ids),
+    st.builds(StepsOpened, step=st.integers(0, 12).map(Step)),
+)
+
+
+@dataclass(slots=True)
+class Model:
+    """Everything that happened, each event with when it did."""
+
+    rules: StepRules
+    happened: list[tuple[int, StepEvent | OpenStepsThrough]] = field(default_factory=list)
+    now: int = 0
+
+    def add(self, event: StepEvent | OpenStepsThrough) -> None:
+        if isinstance(event, Tick):
+            self.now = max(self.now, event.now_ms)
+        self.happened.append((self.now, event))
+
+    @property
+    def opened(self) -> int:
+        return max((event.step for _, event in self.happened if isinstance(event, StepsOpened)), default=0)
+
+    @property
+    def asked(self) -> int:
+        return max((event.step for _, event in self.happened if isinstance(event, OpenStepsThrough)), default=0)
+
+    @property
+    def opened_at(self) -> int:
+        at, newest = 0, 0
+        for when, event in self.happened:
+            if isinstance(event, StepsOpened) and event.step > newest:
+                at, newest = when, event.step
+        return at
+
+    def waiting(self, until: int) -> dict[GlobalId, tuple[int, int]]:
+        """What each writer held after the first ``until`` events, and for which step."""
+        opened = max((e.step for _, e in self.happened[:until] if isinstance(e, StepsOpened)), default=0)
+        held: dict[GlobalId, tuple[int, int]] = {}
+        for id in (S1, S2):
+            lost = [n for n, (_, e) in enumerate(self.happened[:until]) if e == ReporterLost(id=id)]
+            mine = [
+                (event.step, event.received)
+                for _, event in self.happened[max(lost, default=-1) + 1 : until]
+                if isinstance(event, RecordsReported) and event.id == id and event.received and event.step > opened
+            ]
+            if mine:
+                held[id] = max(mine)
+        return held
+
+    @property
+    def waiting_since(self) -> int | None:
+        """When records began to wait that have waited ever since the newest step was opened."""
+        since: int | None = None
+        for until in range(1, len(self.happened) + 1):
+            when, event = self.happened[until - 1]
+            earlier = max((e.step for _, e in self.happened[: until - 1] if isinstance(e, StepsOpened)), default=0)
+            if not self.waiting(until):
+                since = None
+            elif since is None or (isinstance(event, StepsOpened) and event.step > earlier):
+                since = when
+        return since
+
+    def wanted(self) -> tuple[OpenStepsThrough, ...]:
+        if self.asked > self.opened:
+            return ()
+        held = self.waiting(len(self.happened))
+        since = self.waiting_since
+        full = bool(held) and sum(received for _, received in held.values()) >= self.rules.records_max
+        lingered = since is not None and self.now >= since + self.rules.linger_ms
+        ticked = self.rules.tick_ms > 0 and self.now >= self.opened_at + self.rules.tick_ms
+        if not (full or lingered or ticked):
+            return ()
+        return (OpenStepsThrough(step=Step(max([self.opened + 1, *(step for step, _ in held.values())]))),)
+
+
+@law
+@given(rules, st.lists(events, max_size=25))
+def test_steps_are_asked_for_exactly_when_the_rules_say(rules: StepRules, happening: list[StepEvent]) -> None:
+    opener, model = StepOpener(rules, opened=Step(0)), Model(rules)
+
+    for event in happening:
+        model.add(event)
+        actions = opener.handle(event)
+        opener.check()
+
+        assert actions == model.wanted()
+        for action in actions:
+            model.add(action)
+
+
+@law
+@given(rules, st.lists(events, max_size=25))
+def test_saying_everything_twice_changes_nothing(rules: StepRules, happening: list[StepEvent]) -> None:
+    once, twice = StepOpener(rules, opened=Step(0)), StepOpener(rules, opened=Step(0))
+
+    for event in happening:
+        assert twice.handle(event) == once.handle(event)
+        assert twice.handle(event) == ()
+        twice.check()
+
+
+@law
+@given(rules, st.lists(events, max_size=25))
+def test_a_tick_at_the_due_time_asks_and_one_before_does_not(rules: StepRules, happening: list[StepEvent]) -> None:
+    opener = StepOpener(rules, opened=Step(0))
+    for event in happening:
+        opener.handle(event)
+    due = opener.due_ms
+
+    if due is not None:
+        assert opener.handle(Tick(now_ms=due - 1)) == ()
+        assert len(opener.handle(Tick(now_ms=due))) == 1
+        assert opener.handle(Tick(now_ms=due + 1_000)) == ()
+
+
+def test_records_of_a_lost_writer_open_no_step() -> None:
+    opener = StepOpener(StepRules(records_max=10, linger_ms=50), opened=Step(3))
+    opener.handle(RecordsReported(id=S1, step=Step(4), received=2))
+
+    opener.handle(ReporterLost(id=S1))
+
+    assert opener.handle(Tick(now_ms=1_000)) == ()
+    assert opener.due_ms is None
+
+
+def test_a_source_that_went_ahead_by_itself_is_followed() -> None:
+    opener = StepOpener(StepRules(records_max=10, linger_ms=50), opened=Step(3))
+
+    assert opener.handle(RecordsReported(id=S1, step=Step(9), received=10)) == (OpenStepsThrough(step=Step(9)),)
+    assert opener.handle(StepsOpened(step=Step(8))) == ()
+    assert opener.handle(StepsOpened(step=Step(9))) == ()
+    opener.check()
