@@ -47,6 +47,21 @@ def main(
     retention_ms: Annotated[int, typer.Option(help="How much history stays readable.")] = _DEFAULTS.retention_ms,
     resume_ms: Annotated[int, typer.Option(help="How long a lost tail can be resumed.")] = _DEFAULTS.resume_ms,
     compaction_ms: Annotated[int, typer.Option(help="How often history is let go.")] = _DEFAULTS.compaction_ms,
+    step_records_max: Annotated[int, typer.Option(help="Records over all sources that open a step.")] = (
+        _DEFAULTS.step_records_max
+    ),
+    step_linger_ms: Annotated[int, typer.Option(help="How long a record waits for others before a step opens.")] = (
+        _DEFAULTS.step_linger_ms
+    ),
+    step_tick_ms: Annotated[int, typer.Option(help="Open a step this often whatever happens; 0: never.")] = (
+        _DEFAULTS.step_tick_ms
+    ),
+    grant_steps: Annotated[int, typer.Option(help="Steps that sources may open without a controller.")] = (
+        _DEFAULTS.grant_steps
+    ),
+    grant_every_ms: Annotated[int, typer.Option(help="How often a source opens a step without a controller.")] = (
+        _DEFAULTS.grant_every_ms
+    ),
     log_tail_max: Annotated[int, typer.Option(help="Log records kept before they are reduced.")] = (
         _DEFAULTS.log_tail_max
     ),
@@ -68,6 +83,11 @@ def main(
         resume_ms=resume_ms,
         compaction_ms=compaction_ms,
         log_tail_max=log_tail_max,
+        step_records_max=step_records_max,
+        step_linger_ms=step_linger_ms,
+        step_tick_ms=step_tick_ms,
+        grant_steps=grant_steps,
+        grant_every_ms=grant_every_ms,
     )
     options = Options(
         data=data,

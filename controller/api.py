@@ -3,6 +3,7 @@
 One method for each call of ``ControllerService``, by the same name; ``service`` puts them behind gRPC.
 """
 
+import asyncio
 import hashlib
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -37,8 +38,9 @@ from controller.log_reading import read_log
 from controller.objects import CatalogObject, ObjectKind
 from controller.planning import Relations
 from controller.reads import Answer, Consistency, ReadAt, lookup
+from controller.source_columns import source_columns
 from controller.sql import Column as SqlColumn
-from controller.sql import compile_expression, compile_predicate, explain
+from controller.sql import compile_expression, compile_predicate, compile_query, explain
 from controller.state import State
 from controller.statements import Statement
 from plainsong.codec import to_pb_frontier
@@ -47,6 +49,7 @@ from plainsong.v1 import controller_pb2 as pb
 from reconcile.errors import InvariantBroken
 from reconcile.ids import GlobalId, ReplicaId, Step
 from reconcile.plan_tree import Node, PlanValue
+from reconcile.source_types import SOURCE_TYPES, checked_options
 
 Reply = TypeVar("Reply", bound=Message)
 
@@ -118,11 +121,24 @@ class Api:
         )
 
     async def create_source(self, request: pb.CreateSourceRequest) -> pb.CreateSourceResponse:
-        raise InvalidRequest(
-            f"there is no source of type {request.type!r}",
-            detail="this version has tables only",
-            hint="create a table and insert into it",
-            reason="UNKNOWN_SOURCE_TYPE",
+        if request.type not in SOURCE_TYPES:
+            raise InvalidRequest(
+                f"there is no source of type {request.type!r}",
+                hint=f"use {' or '.join(SOURCE_TYPES)}, or create a table and insert into it",
+                reason="UNKNOWN_SOURCE_TYPE",
+            )
+        options = dict(request.options)
+        meant = checked_options(request.type, options)
+        columns = columns_of(request.columns)
+        if not (request.if_not_exists and self._controller.state.catalog.named(request.name) is not None):
+            # In a thread: columns that are not declared may be in a file.
+            columns = await asyncio.to_thread(source_columns, meant, columns)
+        return await self._create(
+            request,
+            pb.CreateSourceResponse,
+            lambda state: statements.create_source(
+                state, request.name, self._cluster(request.cluster), request.type, options, columns
+            ),
         )
 
     async def create_view(self, request: pb.CreateViewRequest) -> pb.CreateViewResponse:
@@ -178,21 +194,17 @@ class Api:
     # --- rows ---------------------------------------------------------------------------------------------
 
     async def insert_rows(self, request: pb.InsertRowsRequest) -> pb.InsertRowsResponse:
-        written = await self._controller.rows.insert(
-            request.table, request.arrow, token=_token(request.idempotency_key), timeout_ms=0
-        )
+        written = await self._controller.rows.insert(request.table, request.arrow, token=_token(request), timeout_ms=0)
         return pb.InsertRowsResponse(step=written.step, rows=written.rows)
 
     async def update_rows(self, request: pb.UpdateRowsRequest) -> pb.UpdateRowsResponse:
         written = await self._controller.rows.update(
-            request.table, dict(request.set), request.where, token=_token(request.idempotency_key), timeout_ms=0
+            request.table, dict(request.set), request.where, token=_token(request), timeout_ms=0
         )
         return pb.UpdateRowsResponse(step=written.step, rows=written.rows)
 
     async def delete_rows(self, request: pb.DeleteRowsRequest) -> pb.DeleteRowsResponse:
-        written = await self._controller.rows.delete(
-            request.table, request.where, token=_token(request.idempotency_key), timeout_ms=0
-        )
+        written = await self._controller.rows.delete(request.table, request.where, token=_token(request), timeout_ms=0)
         return pb.DeleteRowsResponse(step=written.step, rows=written.rows)
 
     # --- reads --------------------------------------------------------------------------------------------
@@ -232,6 +244,8 @@ class Api:
             yield pb.QueryResponse(step=answer.step, arrow=chunk)
 
     async def tail(self, request: pb.TailRequest) -> AsyncIterator[pb.ControllerServiceTailResponse]:
+        if request.HasField("replica"):
+            raise InvalidRequest("a tail follows all replicas", hint="leave the replica out", reason="NOT_YET")
         pieces = self._controller.reads.tail(
             request.name,
             self._cluster(request.cluster, request.name),
@@ -254,7 +268,9 @@ class Api:
             object = state.catalog.require(request.name)
             plan, reads, columns = self._plan_of(object, relations)
         else:
-            compiled = self._controller.reads.compiled(request.sql, self._cluster(""))
+            # Where it would run decides only which indexes it reads; with several clusters it reads none.
+            only = next(iter(state.clusters)) if len(state.clusters) == 1 else None
+            compiled = compile_query(request.sql, Relations(state, only))
             plan, reads, columns = compiled.plan, compiled.reads, compiled.columns
         return pb.ExplainResponse(
             plan=explain(plan, names),
@@ -314,14 +330,14 @@ class Api:
 
     async def watch(self, _request: pb.WatchRequest) -> AsyncIterator[pb.WatchResponse]:
         """Begins with how far everything is, so that whoever watches knows what came before."""
-        events = self._controller.engine.events.watch()
         catalog = self._controller.state.catalog
-        known = [pb_frontier(self._controller, object) for object in catalog if object.kind is not ObjectKind.VIEW]
-        yield pb.WatchResponse(frontiers_rose=pb.FrontiersRose(frontiers=known))
-        async for event in events:
-            message = self._event(event)
-            if message is not None:
-                yield message
+        with self._controller.engine.events.watch() as events:
+            known = [pb_frontier(self._controller, object) for object in catalog if object.kind is not ObjectKind.VIEW]
+            yield pb.WatchResponse(frontiers_rose=pb.FrontiersRose(frontiers=known))
+            async for event in events:
+                message = self._event(event)
+                if message is not None:
+                    yield message
 
     def _event(self, event: Event) -> pb.WatchResponse | None:
         controller = self._controller
@@ -395,9 +411,12 @@ def _identified(request: Any) -> Request:
     )
 
 
-def _token(key: str) -> str:
-    """Names a write for ever; a client that gives no key gets one that nobody repeats."""
-    return key or uuid.uuid4().hex
+def _token(request: Any) -> str:
+    """Names a write for ever; without a key, by a name that nobody repeats.
+
+    Made from all of the request: another write under the same key is another write, never taken for done.
+    """
+    return _identified(request).digest.hex() if request.idempotency_key else uuid.uuid4().hex
 
 
 def _read_at(consistency: int, request: Any, replica: ReplicaId | None, timeout_ms: int) -> ReadAt:

@@ -48,7 +48,25 @@ def pb_object(controller: Controller, object: CatalogObject) -> pb.Object:
         key=object.key,
         reads=names_of(controller, object.reads),
         error=next((error for error in errors if error), ""),
+        status=_source_status(controller, object) if object.kind is ObjectKind.SOURCE else "",
     )
+
+
+def _source_status(controller: Controller, source: CatalogObject) -> str:
+    """Whether a source runs, in one word; then what is to be known of it."""
+    record = controller.state.clusters.get(source.cluster)
+    if record is None:
+        return ""
+    if record.machine.sealed(source.id).is_closed:
+        return "finished"
+    host, _ = record.machine.hosts.get(source.id, (None, None))
+    view = None if host is None else record.machine.replicas.get(host)
+    if view is None:
+        return "paused"
+    if source.id in view.failed:
+        return "failed"
+    note = view.notes.get(source.id)
+    return f"running: {note}" if note else "running"
 
 
 def names_of(controller: Controller, ids: Iterable[GlobalId]) -> list[str]:

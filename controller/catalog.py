@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from controller.objects import CatalogObject, ObjectKind
 from reconcile.errors import InvalidRequest, InvariantBroken
 from reconcile.ids import CollectionKind, GlobalId
+from reconcile.limits import NAME_CHARACTERS_MAX
 
 
 class Catalog:
@@ -38,7 +39,8 @@ class Catalog:
         """The object of that name and one of these kinds; refuses with a hint if there is none."""
         object = self._by_name.get(name)
         if object is None:
-            like = get_close_matches(name, self._by_name, n=1)
+            # What is too long to be a name is like none, and would take its time to compare.
+            like = get_close_matches(name, self._by_name, n=1) if len(name) <= NAME_CHARACTERS_MAX else ()
             hint = f"did you mean {like[0]}?" if like else "list what there is with `plainsong status`"
             raise InvalidRequest(f"there is no object named {name!r}", hint=hint)
         if kinds and object.kind not in kinds:

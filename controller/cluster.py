@@ -6,7 +6,7 @@ is kept reduced in the two histories, so that a replica that joins is told all o
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import Any, assert_never
 
 from controller.links import Link
 from reconcile.compute_protocol import (
@@ -69,16 +69,19 @@ from reconcile.scheduling import (
     SourceDropped,
     StopOn,
 )
-from reconcile.sources import SourceDescription
+from reconcile.sources import SourceDescription, is_table
 from reconcile.storage_history import StorageHistory
 from reconcile.storage_protocol import (
     AppendResult,
     CreateSources,
+    OpenStep,
     SealTables,
     SourceAltered,
     SourceFailed,
     SourceKept,
     SourceRefused,
+    SourceRunning,
+    SourceSealed,
     SourceStatus,
     StepReport,
     StorageCommand,
@@ -165,6 +168,8 @@ ClusterEffect = (
     | EndLink
     | ObjectFailedOn
     | AppendResult
+    | StepReport
+    | SourceSealed
 )
 Effects = Iterator[ClusterEffect]
 
@@ -184,6 +189,8 @@ class ReplicaView:
     replaced: dict[GlobalId, tuple[str, ...]] = field(default_factory=dict)
     hydrating: dict[GlobalId, tuple[int, int]] = field(default_factory=dict)
     failed: dict[GlobalId, str] = field(default_factory=dict)
+    #: What is to be known of sources that run.
+    notes: dict[GlobalId, str] = field(default_factory=dict)
 
 
 class Cluster:
@@ -201,7 +208,13 @@ class Cluster:
         self.hosts: dict[GlobalId, tuple[ReplicaId, WriterEpoch]] = {}
         #: Every replica that belongs to the cluster, connected or not, that the scheduler knows.
         self._scheduled: set[ReplicaId] = set()
+        #: The newest placement of each source; an older one that becomes durable after it is void.
+        self._placing: dict[GlobalId, RunOn] = {}
+        #: Peeks sent to all that have no answer; what they read may have been dropped since.
+        self._peeks: dict[PeekId, Peek] = {}
         self._seals: dict[GlobalId, TableSeal] = {}
+        #: The newest one told, once there is a source that cuts at steps.
+        self._opened: OpenStep | None = None
         for command in (CreateInstance(), InitializationComplete()):
             self.history.handle(command)
 
@@ -219,7 +232,8 @@ class Cluster:
     def drop_collection(self, id: GlobalId) -> Effects:
         yield from self._merged(CollectionDropped(id=id))
         for view in self.replicas.values():
-            for kept in (view.uppers, view.replaced, view.hydrating, view.failed):
+            kept: dict[GlobalId, Any]
+            for kept in (view.uppers, view.replaced, view.hydrating, view.failed, view.notes):
                 kept.pop(id, None)
 
     def follow(self, id: GlobalId, as_of: Antichain) -> None:
@@ -230,6 +244,7 @@ class Cluster:
         yield from self._merged(PeekRequested(peek=peek, target=target))
         command = Peek(peek=peek, id=id, at=at, finishing=finishing)
         if target is None:
+            self._peeks[peek] = command
             self.request(command)
         elif target in self.replicas:
             self.replicas[target].link.put_compute(command)
@@ -261,6 +276,22 @@ class Cluster:
         if host is not None and host[0] in self.replicas:
             self.replicas[host[0]].link.put_storage(command)
 
+    @property
+    def has_stepped_sources(self) -> bool:
+        return any(not is_table(source) for source in self.sources)
+
+    def open_step(self, opened: OpenStep) -> None:
+        """Tells every replica, writers or not: whoever becomes a writer must not cut at a step of its predecessor."""
+        if self.has_stepped_sources:
+            self._opened = opened
+            for view in self.replicas.values():
+                view.link.put_storage(opened)
+
+    def sealed(self, id: GlobalId) -> Antichain:
+        """How far a source is complete, as everybody was told."""
+        seal = self._seals.get(id)
+        return MINIMUM if seal is None else seal.upper
+
     def seal(self, seals: tuple[TableSeal, ...]) -> None:
         self._seals.update((seal.id, seal) for seal in seals)
         for view in self.replicas.values():
@@ -279,7 +310,7 @@ class Cluster:
         for move in moves:
             match move:
                 case RunOn(id=id, replica=replica, writer_epoch=epoch):
-                    if epoch is None or id not in self.sources:
+                    if epoch is None or id not in self.sources or self._placing.get(id) != move:
                         continue
                     self.hosts[id] = (replica, epoch)
                     if replica in self.replicas:
@@ -299,21 +330,27 @@ class Cluster:
         self.replicas[replica] = ReplicaView(link)
         placed = [id for id, (host, _) in self.hosts.items() if host == replica]
         storage: list[StorageCommand] = [CreateInstance()]
+        if self._opened is not None:
+            storage.append(self._opened)
         for id in placed:
             storage += self._create_commands(id)
         if self._seals:
             storage.append(SealTables(tables=tuple(self._seals.values())))
         storage.append(InitializationComplete())
-        link.replay(list(self.history.commands()), storage)
+        # The history forgets peeks on what was dropped, but somebody waits: the replica says that it is gone.
+        orphans = [peek for id, peek in self._peeks.items() if id not in self.history.peeks]
+        link.replay([*self.history.commands(), *orphans], storage)
         for id in placed:
             yield WriterIsPlaced(id=id)
 
     def lost(self, replica: ReplicaId) -> Effects:
         """The session ended. Its sources move to where they can run."""
+        placed = [id for id, (host, _) in self.hosts.items() if host == replica]
+        for id in placed:
+            # At once, and not when its move is durable: it may be back before that.
+            del self.hosts[id]
         if self.replicas.pop(replica, None) is not None:
-            for id, (host, _) in self.hosts.items():
-                if host == replica:
-                    yield WriterIsLost(id=id)
+            yield from (WriterIsLost(id=id) for id in placed)
             yield from self._merged(ReplicaLeft(replica=replica))
         yield from self._schedule(ReplicaFailed(replica=replica))
 
@@ -330,6 +367,12 @@ class Cluster:
 
     def _schedule(self, event: ScheduleEvent) -> Effects:
         moves = self.scheduler.handle(event)
+        for move in moves:
+            newest = self._placing.get(move.id)
+            if isinstance(move, RunOn):
+                self._placing[move.id] = move
+            elif newest is not None and newest.replica == move.replica:
+                del self._placing[move.id]
         if moves:
             yield AllotWriters(moves=moves)
 
@@ -341,11 +384,11 @@ class Cluster:
             case FrontierUppers():
                 for id, upper in view.compute.hear(response):
                     view.uppers[id] = upper
+                    view.hydrating.pop(id, None)
                     if upper.is_closed:
                         view.compute.forget(id)
-                        view.uppers.pop(id)
-                    else:
-                        view.hydrating.pop(id, None)
+                        if self.history.dataflows.since(id) is None:
+                            view.uppers.pop(id)  # it was dropped; else all that it reads is finished
                     yield from self._said(replica, FrontierHeard(id=id, upper=upper))
             case PeekResponse(peek=peek, outcome=outcome):
                 answer = _answer(outcome)
@@ -384,9 +427,19 @@ class Cluster:
                         yield ObjectFailedOn(id=id, replica=replica, error=error)
                     case SourceKept() | SourceAltered():
                         view.failed.pop(id, None)
+                    case SourceRunning(note=note):
+                        view.failed.pop(id, None)
+                        view.notes[id] = note
                     case _:
                         assert_never(status)
-            case StepReport() | Heartbeat():
+            case StepReport(id=id):
+                if self.hosts.get(id, (None,))[0] == replica:
+                    yield response
+            case SourceSealed(seal=seal):
+                # From whoever: a seal is true for ever.
+                if seal.id in self.sources and seal.upper > self.sealed(seal.id):
+                    yield response
+            case Heartbeat():
                 pass
             case _:
                 assert_never(response)
@@ -422,6 +475,7 @@ class Cluster:
                 yield FrontierRose(id=id, upper=upper)
             case PeekResponse(peek=peek, outcome=outcome):
                 self.history.handle(CancelPeeks(peeks=(peek,)))
+                self._peeks.pop(peek, None)
                 yield PeekAnswered(peek=peek, outcome=outcome)
             case CancelOn(peek=peek, replicas=replicas):
                 for replica in replicas:

@@ -25,7 +25,7 @@ from plainsong.failpoint import failpoint
 from reconcile.compute_protocol import ComputeResponse, DataflowStatus, FrontierUppers
 from reconcile.errors import PlainsongError
 from reconcile.ids import ReplicaId
-from reconcile.storage_protocol import StorageResponse
+from reconcile.storage_protocol import SourceStatus, StorageResponse
 
 Result = TypeVar("Result")
 
@@ -70,17 +70,22 @@ class Controller:
 
     @classmethod
     async def start(
-        cls, *, store: Store, holder: str, dialer: Dialer, orchestrator: Orchestrator, settings: Settings
+        cls,
+        *,
+        store: Store,
+        holder: str,
+        dialer: Dialer,
+        orchestrator: Callable[[Reign], Orchestrator],
+        settings: Settings,
     ) -> "Controller":
-        """Takes the reign and begins to serve it."""
+        """Takes the reign and begins to serve it; ``orchestrator`` makes the one for it."""
         reign = await store.open_reign(holder)
         failpoint("controller-after-reign")
         state = restored(await store.load())
-        controller = cls(
-            store=store, reign=reign, state=state, dialer=dialer, orchestrator=orchestrator, settings=settings
-        )
+        runs = orchestrator(reign)
+        controller = cls(store=store, reign=reign, state=state, dialer=dialer, orchestrator=runs, settings=settings)
         known = [ReplicaKey(name, id) for name, record in state.clusters.items() for id in record.replicas]
-        await orchestrator.retain(known)
+        await runs.retain(known)
         for key in known:
             controller._keep(key.cluster, state.clusters[key.cluster].replicas[key.replica])
         controller.engine.spawn(controller._ticking(settings.compaction_ms, controller.engine.compact))
@@ -220,6 +225,8 @@ class _Owner:
 
     def heard_storage(self, replica: ReplicaId, response: StorageResponse) -> None:
         self._controller.engine.perform(self._cluster, self._cluster.heard_storage(replica, response))
+        if isinstance(response, SourceStatus):
+            self._controller.engine.events.stirred(self._name, replica)
 
     async def deposed(self) -> None:
         """The database decides who reigns: a deposed controller learns it there."""

@@ -25,7 +25,9 @@ from controller.cluster import (
 )
 from controller.compaction import Compactable, Holds, allowed_sinces
 from controller.events import Events, ObjectHasFailed, ObjectWasCreated, ObjectWasDropped
+from controller.objects import ObjectKind
 from controller.settings import Settings
+from controller.source_steps import SourceSteps
 from controller.state import State
 from controller.statements import Statement
 from controller.store.changes import Change, Channel, LogAppended, ReplyRemembered, StepOpened, WriterEpochAllotted
@@ -46,8 +48,10 @@ from reconcile.errors import InvalidRequest, PlainsongError
 from reconcile.frontiers import MINIMUM, Antichain
 from reconcile.ids import GlobalId, PeekId, ReplicaId, Seqno, Step
 from reconcile.scheduling import RunOn, ScheduleAction
+from reconcile.sources import is_table
+from reconcile.steps import RecordsReported, ReporterLost
 from reconcile.storage_history import LoggedStorageCommand
-from reconcile.storage_protocol import AppendResult, CreateSources
+from reconcile.storage_protocol import AppendResult, CreateSources, OpenStep, SourceSealed, StepReport, TableSeal
 from reconcile.table_writes import (
     Acknowledge,
     AppendResulted,
@@ -100,6 +104,9 @@ class Engine:
         self._on_fatal = on_fatal
         self._statements = asyncio.Lock()
         self._writes = TableWrites(opened=state.opened)
+        self._source_steps = SourceSteps(settings, opened=state.opened, ask=self._ask_steps)
+        #: Steps become durable one request after the other.
+        self._opening = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         #: When steps were opened, oldest first, as far back as history is retained.
         self._openings: deque[tuple[float, Step]] = deque()
@@ -110,7 +117,9 @@ class Engine:
         self.log_grown = asyncio.Event()
         for record in state.clusters.values():
             for source in record.machine.sources:
-                self.write(TableCreated(id=source.id))
+                if is_table(source):
+                    self.write(TableCreated(id=source.id))
+            record.machine.open_step(self._newest_step())
 
     # --- the disk -----------------------------------------------------------------------------------------
 
@@ -118,6 +127,8 @@ class Engine:
         """Makes changes durable; a store that fails, or a newer reign, ends this one."""
         try:
             seqnos = await self._store.commit(changes)
+        except InvalidRequest:
+            raise  # refused by the ledger before anything was written
         except PlainsongError as error:
             self._on_fatal(error)
             raise
@@ -189,11 +200,15 @@ class Engine:
         match command:
             case CreateSources(sources=sources):
                 for source in sources:
-                    self.write(TableCreated(id=source.id))
+                    if is_table(source):
+                        self.write(TableCreated(id=source.id))
                     self.perform(cluster, cluster.create_source(source))
+                    # Level-triggered, and before its writer is told to run: until now there may have been no need.
+                    cluster.open_step(self._newest_step())
             case AllowCompaction(id=id, since=since):
                 if since.is_closed:
                     self.write(TableDropped(id=id))
+                    self._source_steps.handle(ReporterLost(id=id))
                 self.perform(cluster, cluster.compact_source(command))
             case _:
                 assert_never(command)
@@ -221,6 +236,11 @@ class Engine:
                     self.write(WriterPlaced(id=id))
                 case WriterIsLost(id=id):
                     self.write(WriterLost(id=id))
+                    self._source_steps.handle(ReporterLost(id=id))
+                case StepReport(id=id, step=step, received=received):
+                    self._source_steps.handle(RecordsReported(id=id, step=step, received=received))
+                case SourceSealed():
+                    self._sealed(effect)
                 case EndLink(replica=replica, why=why):
                     self.end_session(replica, why)
                 case ObjectFailedOn(id=id, replica=replica, error=error):
@@ -256,17 +276,14 @@ class Engine:
                 case SendAppend(append=append):
                     self._host(append.id).append(append, append.id)
                 case OpenStepsThrough(step=step):
-                    self.spawn(self._open_steps(step))
+                    self._ask_steps(step)
                 case Acknowledge(token=token, step=step):
                     self.acknowledged = max(self.acknowledged, step)
                     self._settle(token, step)
                 case RefuseWrite(token=token):
                     self._settle(token, InvalidRequest("the table was dropped"))
                 case TellSeals(seals=seals):
-                    for record in self.state.clusters.values():
-                        record.machine.seal(seals)
-                    for seal in seals:
-                        self.events.risen(seal.id, seal.upper)
+                    self._tell_seals(seals)
                 case _:
                     assert_never(action)
 
@@ -279,13 +296,54 @@ class Engine:
         else:
             waiting.set_result(result)
 
+    def _tell_seals(self, seals: tuple[TableSeal, ...]) -> None:
+        for record in self.state.clusters.values():
+            record.machine.seal(seals)
+        for seal in seals:
+            self.events.risen(seal.id, seal.upper)
+
+    # --- steps --------------------------------------------------------------------------------------------
+
+    def _ask_steps(self, step: Step) -> None:
+        self.spawn(self._open_steps(step))
+
     async def _open_steps(self, step: Step) -> None:
-        failpoint("step-before-commit")
-        await self.commit([StepOpened(step=step)])
-        failpoint("step-after-commit")
-        self.state.opened = step
+        async with self._opening:
+            if step <= self.state.opened:
+                return  # somebody else asked for as much, and everybody was told
+            reserve = self._reserve(step)
+            if reserve > self.state.reserved:
+                failpoint("step-before-commit")
+                await self.commit([StepOpened(step=reserve)])
+                failpoint("step-after-commit")
+                self.state.reserved = reserve
+            self.state.opened = step
         self._openings.append((asyncio.get_running_loop().time(), step))
+        opened = self._newest_step()
+        for record in self.state.clusters.values():
+            record.machine.open_step(opened)
+        self._source_steps.handle(StepsOpened(step=step))
         self.write(StepsOpened(step=step))
+
+    def _reserve(self, step: Step) -> Step:
+        """What must be durable before ``step`` is told: with sources, what is granted with it.
+
+        Granted are at least half as many steps as the setting says, so that most steps need no commit.
+        """
+        granted = self.settings.grant_steps
+        if not granted or not any(record.machine.has_stepped_sources for record in self.state.clusters.values()):
+            return step
+        return Step(step + granted) if step + (granted + 1) // 2 > self.state.reserved else self.state.reserved
+
+    def _newest_step(self) -> OpenStep:
+        return OpenStep(step=self.state.opened, granted=self.state.reserved, every_ms=self.settings.grant_every_ms)
+
+    def _sealed(self, sealed: SourceSealed) -> None:
+        """Passes on how far a source is cut; what is complete counts as acknowledged, so that reads see it."""
+        self._tell_seals((sealed.seal,))
+        upper, opened = sealed.seal.upper.step, self.state.opened
+        complete = opened if upper is None else min(Step(max(upper - 1, 0)), opened)
+        self.acknowledged = max(self.acknowledged, complete)
 
     def _host(self, table: GlobalId) -> Cluster:
         object = self.state.catalog.get(table)
@@ -302,6 +360,8 @@ class Engine:
             return upper
         object = self.state.catalog.get(id)
         machine = self.state.clusters[object.cluster].machine if object and object.cluster else None
+        if machine is not None and object is not None and object.kind is ObjectKind.SOURCE:
+            return machine.sealed(id)
         return (machine.merge.upper(id) if machine is not None else None) or MINIMUM
 
     def since(self, id: GlobalId) -> Antichain:
@@ -404,6 +464,7 @@ class Engine:
             )
 
     async def close(self) -> None:
+        self._source_steps.close()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

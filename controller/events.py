@@ -1,7 +1,8 @@
 """Events: what watchers are told, and their queues."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from controller.objects import CatalogObject
@@ -90,19 +91,21 @@ class Events:
         uppers, self._risen = tuple(self._risen.items()), {}
         self.tell(UppersHaveRisen(uppers=uppers))
 
-    def watch(self) -> AsyncIterator[Event]:
-        """All events from this call on."""
+    @contextmanager
+    def watch(self) -> Iterator[AsyncIterator[Event]]:
+        """All events from here on; gathered until the end of the ``with`` statement, read or not."""
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         self._watchers.append(queue)
-        return self._watched(queue)
-
-    async def _watched(self, queue: "asyncio.Queue[Event | None]") -> AsyncIterator[Event]:
         try:
-            while True:
-                event = await queue.get()
-                if event is None:
-                    raise TooSlow("this watcher is too slow", hint="watch again, and read the status first")
-                yield event
+            yield _watched(queue)
         finally:
             if queue in self._watchers:
                 self._watchers.remove(queue)
+
+
+async def _watched(queue: "asyncio.Queue[Event | None]") -> AsyncIterator[Event]:
+    while True:
+        event = await queue.get()
+        if event is None:
+            raise TooSlow("this watcher is too slow", hint="watch again, and read the status first")
+        yield event

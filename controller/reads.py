@@ -19,6 +19,7 @@ from controller.objects import CatalogObject, ObjectKind
 from controller.ordering import finished, ordered_plan
 from controller.planning import Relations
 from controller.sql import CompiledQuery, compile_query
+from controller.sql.plans import check_size
 from plainsong.arrow_updates import from_ipc
 from plainsong.errors import InvalidRequest, TimedOut, Unavailable
 from reconcile.compute_protocol import (
@@ -93,7 +94,10 @@ class Reads:
 
     async def peek(self, index: CatalogObject, finishing: PlanValue, at: ReadAt) -> Answer:
         """Reads an index."""
+        if isinstance(finishing, Node):
+            check_size(finishing)
         cluster = self._engine.state.clusters[index.cluster].machine
+        self._check_replica(index.cluster, at)
         step = self._step(at, [index.id])
         with self._held([index.id], step):
             return Answer(step=step, rows=await self._rows(cluster, index.id, step, finishing, at, [index.id]))
@@ -101,11 +105,14 @@ class Reads:
     async def query(self, compiled: CompiledQuery, cluster: str, at: ReadAt) -> Answer:
         """Reads what no index offers: renders it for this one step, asks, and drops it again."""
         machine = self._engine.state.cluster(cluster).machine
+        plan = ordered_plan(compiled)
+        check_size(plan)
+        self._check_replica(cluster, at)
         step = self._step(at, compiled.reads)
         id = self._transient()
         until = Antichain.at(step + 1)
         with self._held(compiled.reads, step):
-            self._render(machine, id, compiled.reads, ordered_plan(compiled), Index(id=id), Antichain(step), until)
+            self._render(machine, id, compiled.reads, plan, Index(id=id), Antichain(step), until)
             try:
                 rows = await self._rows(machine, id, step, None, at, compiled.reads)
             finally:
@@ -175,7 +182,15 @@ class Reads:
             return max(engine.acknowledged, since.step or Step(0))
         complete = [engine.upper(id).step for id in inputs]
         newest = min((step - 1 for step in complete if step is not None), default=engine.acknowledged)
-        return Step(max(newest, since.step or 0))
+        # A source may have opened steps by itself; until they are open for all, nobody reads there.
+        return Step(max(min(newest, engine.state.opened), since.step or 0))
+
+    def _check_replica(self, cluster: str, at: ReadAt) -> None:
+        known = self._engine.state.clusters[cluster].replicas
+        if at.replica is not None and at.replica not in known:
+            raise InvalidRequest(
+                f"cluster {cluster} has no replica {at.replica}", hint=f"it has {', '.join(map(str, known)) or 'none'}"
+            )
 
     @contextmanager
     def _held(self, ids: Iterable[GlobalId], step: Step) -> Iterator[None]:

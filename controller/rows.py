@@ -112,6 +112,13 @@ class Rows:
     async def _append(self, table: CatalogObject, rows: pa.Table, token: str, timeout_ms: int) -> Step:
         """Waits until ``rows`` are durable. When it gives up, they may be or may not."""
         engine = self._engine
+        # As it is sent, with the step: the types of the table may take far more than those that were given.
+        if (size := rows.nbytes + 8 * rows.num_rows) > RESULT_BYTES_MAX:
+            raise InvalidRequest(
+                f"{rows.num_rows} changes of {size} bytes are too many for one step",
+                detail=f"at most {RESULT_BYTES_MAX} bytes are written at once",
+                hint="write in smaller pieces",
+            )
         done: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
         if token in engine.waiting_writes:
             return await asyncio.shield(engine.waiting_writes[token])
@@ -167,7 +174,8 @@ def conformed(rows: pa.Table, table: CatalogObject) -> pa.Table:
             raise InvalidRequest(
                 f"column {column.name} of {table.name} is {column.type}", detail=f"the value does not fit: {reason}"
             ) from error
-    return pa.table(arrays, names=list(wanted.names))
+    # In one piece: a thousand pieces of a row each would be sent, and stored, as so many.
+    return pa.table(arrays, names=list(wanted.names)).combine_chunks()
 
 
 def _columns(table: CatalogObject) -> tuple[Column, ...]:
@@ -175,13 +183,13 @@ def _columns(table: CatalogObject) -> tuple[Column, ...]:
 
 
 def _with_diff(rows: pa.Table, diff: int) -> pa.Table:
-    diffs = pa.array([diff] * rows.num_rows, pa.int64())
+    diffs = pa.repeat(pa.scalar(diff, pa.int64()), rows.num_rows)
     return rows.append_column(pa.field(DIFF, pa.int64(), nullable=False), diffs)
 
 
 def _stamped(rows: pa.Table) -> Callable[[Step], ArrowUpdates]:
     def at(step: Step) -> ArrowUpdates:
-        steps = pa.array([step] * rows.num_rows, pa.int64())
+        steps = pa.repeat(pa.scalar(step, pa.int64()), rows.num_rows)
         return ArrowUpdates.of(rows.append_column(pa.field(STEP, pa.int64(), nullable=False), steps))
 
     return at

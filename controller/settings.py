@@ -15,6 +15,14 @@ class Settings:
     #: Between attempts to reach a replica.
     reconnect_ms_min: int = 200
     reconnect_ms_max: int = 2_000
+    #: Records over all sources that open a step, how long the first of them waits for others, and how often a step
+    #: is opened whatever happens; 0: never.
+    step_records_max: int = 50_000
+    step_linger_ms: int = 100
+    step_tick_ms: int = 0
+    #: Steps that a source may open by itself while no controller is there, and how often.
+    grant_steps: int = 60
+    grant_every_ms: int = 1_000
     #: How much history stays readable.
     retention_ms: int = 60_000
     #: How long a tail can be resumed after its client was lost, or the controller.

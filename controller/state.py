@@ -60,7 +60,11 @@ class State:
         self.clusters: dict[str, ClusterRecord] = {}
         self.next_replica = 1
         self.writer_epochs: dict[GlobalId, WriterEpoch] = {}
+        #: The newest step that is open.
         self.opened = Step(0)
+        #: The newest step that is durably opened or granted to sources, so that the next reign goes on after it; at
+        #: least ``opened``.
+        self.reserved = Step(0)
         self.replies: dict[str, ReplyRemembered] = {}
 
     def cluster(self, name: str) -> ClusterRecord:
@@ -94,7 +98,7 @@ class State:
             case WriterEpochAllotted(id=id, epoch=epoch):
                 self.writer_epochs[id] = epoch
             case StepOpened(step=step):
-                self.opened = step
+                self.reserved = step
             case ReplyRemembered(key=key):
                 self.replies[key] = change
             case LogAppended():
@@ -105,7 +109,8 @@ def restored(loaded: Loaded) -> State:
     """The state as the store holds it."""
     state = State()
     state.writer_epochs.update(loaded.writer_epochs)
-    state.opened = loaded.step or Step(0)
+    # What an earlier reign granted may have been used: all of it counts as opened.
+    state.opened = state.reserved = loaded.step or Step(0)
     state.next_replica = loaded.next_replica
     state.replies.update((reply.key, reply) for reply in loaded.replies)
     for kind, next in loaded.next_ids.items():

@@ -5,7 +5,7 @@ changes that become durable together, and the commands that are told to replicas
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -24,6 +24,7 @@ from controller.store.changes import (
     ReplicaIdsAllotted,
     ReplicaPut,
 )
+from plainsong.security import split_address
 from reconcile.compute_protocol import AllowCompaction, AllowWrites, ComputeCommand, CreateDataflows
 from reconcile.dataflow import DataflowDescription, Export, Index, MaterializedView, ObjectToBuild
 from reconcile.errors import InvalidRequest
@@ -31,11 +32,15 @@ from reconcile.frontiers import CLOSED, Antichain
 from reconcile.ids import GlobalId, ReplicaId, Step
 from reconcile.limits import REPLICAS_MAX
 from reconcile.plan_tree import PlanValue
+from reconcile.source_types import checked_options
 from reconcile.sources import SourceDescription
 from reconcile.storage_history import LoggedStorageCommand
 from reconcile.storage_protocol import CreateSources
 
 Result = TypeVar("Result")
+
+#: Columns of one table.
+COLUMNS_MAX = 4_096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +67,7 @@ def create_cluster(state: State, name: str, replicas: int, addresses: Sequence[s
         raise InvalidRequest(f"there is a cluster named {name!r} already")
     if replicas and addresses:
         raise InvalidRequest("give a number of replicas or their addresses, not both")
+    _check_count(replicas)
     records = _new_replicas(state, [*addresses, *[""] * replicas], already=0)
     return Statement(
         result=name,
@@ -81,6 +87,7 @@ def alter_cluster(state: State, name: str, replicas: int) -> Statement[str]:
         raise InvalidRequest(
             f"the replicas of {name} run at fixed addresses", hint="add or drop replicas by their address"
         )
+    _check_count(replicas)
     surplus = sorted(record.replicas, reverse=True)[: max(0, len(record.replicas) - replicas)]
     added = _new_replicas(state, [""] * max(0, replicas - len(record.replicas)), already=len(record.replicas))
     return Statement(
@@ -147,9 +154,18 @@ def drop_replica(state: State, cluster: str, replica: ReplicaId) -> Statement[Re
     )
 
 
+def _check_count(replicas: int) -> None:
+    """Before anything is made of a number that may be any."""
+    if replicas > REPLICAS_MAX:
+        raise InvalidRequest(f"a cluster has at most {REPLICAS_MAX} replicas", detail=f"{replicas} are asked for")
+
+
 def _new_replicas(state: State, addresses: Sequence[str], *, already: int) -> list[ReplicaRecord]:
-    if already + len(addresses) > REPLICAS_MAX:
-        raise InvalidRequest(f"a cluster has at most {REPLICAS_MAX} replicas")
+    _check_count(already + len(addresses))
+    for address in addresses:
+        if address:
+            # Dialed for ever, by every controller to come: one that can never be dialed is not written down.
+            split_address(validate_name(address))
     return [
         ReplicaRecord(id=ReplicaId(state.next_replica + place), address=address)
         for place, address in enumerate(addresses)
@@ -162,12 +178,37 @@ def _new_replicas(state: State, addresses: Sequence[str], *, already: int) -> li
 def create_table(state: State, name: str, cluster: str, columns: Sequence[Column]) -> Statement[CatalogObject]:
     _require_free(state, name)
     state.cluster(cluster)
+    if len(columns) > COLUMNS_MAX:
+        raise InvalidRequest(f"{len(columns)} columns are too many for a table", hint=f"use at most {COLUMNS_MAX}")
     checked = compile_columns(columns)
     id = state.catalog.next_id("s")
     table = CatalogObject(id=id, name=name, kind=ObjectKind.TABLE, columns=_object_columns(checked), cluster=cluster)
     definition = (("type", "table"), ("columns", json.dumps([[c.name, c.type, c.not_null] for c in table.columns])))
     create = CreateSources(sources=(SourceDescription(id=id, definition=definition),))
     return Statement(result=table, changes=_put(table), storage=((cluster, create),), created=(table,))
+
+
+def create_source(
+    state: State, name: str, cluster: str, type: str, options: Mapping[str, str], columns: Sequence[Column]
+) -> Statement[CatalogObject]:
+    """A source that fills itself; ``columns`` are its own from here on, declared or not."""
+    _require_free(state, name)
+    state.cluster(cluster)
+    checked_options(type, options)
+    if len(columns) > COLUMNS_MAX:
+        raise InvalidRequest(f"{len(columns)} columns are too many for a source", hint=f"use at most {COLUMNS_MAX}")
+    checked = compile_columns(columns)
+    source = CatalogObject(
+        id=state.catalog.next_id("s"),
+        name=name,
+        kind=ObjectKind.SOURCE,
+        columns=_object_columns(checked),
+        cluster=cluster,
+        options=(("type", type), *sorted(options.items())),
+    )
+    definition = (*source.options, ("columns", json.dumps([[c.name, c.type, c.not_null] for c in source.columns])))
+    create = CreateSources(sources=(SourceDescription(id=source.id, definition=definition),))
+    return Statement(result=source, changes=_put(source), storage=((cluster, create),), created=(source,))
 
 
 def create_view(state: State, name: str, sql: str) -> Statement[CatalogObject]:

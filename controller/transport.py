@@ -1,5 +1,6 @@
 """The transport to one replica: two streams of frames, behind an interface that a simulation can replace."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
@@ -86,7 +87,11 @@ async def _written(call: Any, frame: object) -> None:
         await call.write(frame)
     except grpc.aio.AioRpcError as error:
         raise from_rpc(error) from error
-    except (grpc.aio.UsageError, OSError) as error:  # asyncio.InvalidStateError: the call is over
+    except asyncio.InvalidStateError as error:
+        # The call is over, and only reading tells why; a refusal must not be taken for a broken stream.
+        await _read(call)
+        raise StreamEnded("the stream to the replica is over") from error
+    except (grpc.aio.UsageError, OSError) as error:
         raise StreamEnded("the stream to the replica is over", detail=str(error)) from error
 
 

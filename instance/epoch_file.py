@@ -6,6 +6,9 @@ from pathlib import Path
 from reconcile.errors import StorageFailed
 from reconcile.ids import Epoch
 
+#: An epoch has at most 63 bits, and a line its end.
+EPOCH_CHARACTERS_MAX = 20
+
 
 class EpochFile:
     """A file that holds one number, replaced whole and synced; an instance that crashes remembers who reigns."""
@@ -40,12 +43,12 @@ class EpochFile:
 
     def _read(self) -> Epoch:
         try:
-            text = self._path.read_text()
+            text = self._path.read_text(encoding="ascii", errors="replace")
         except FileNotFoundError:
             return Epoch(0)
         except OSError as error:
             raise StorageFailed("cannot read the highest epoch", detail=str(error)) from error
-        if not text.strip().isdecimal():
+        if not text.strip().isdecimal() or len(text) > EPOCH_CHARACTERS_MAX:
             raise StorageFailed(
                 f"{self._path} is damaged",
                 detail=f"it should hold a number and holds {text[:40]!r}",

@@ -14,12 +14,15 @@ from instance.epoch_file import EpochFile
 from instance.memory.runtime import MemoryRuntime
 from instance.owner import Owner
 from instance.service import ComputeServicer, StorageServicer
+from instance.shards.blocking import BlockingPool
 from instance.shards.delta import DeltaShardStore
 from instance.storage.readers import ShardInputs, ShardOutputs
 from instance.storage.runtime import StorageRuntime
+from instance.storage.steps import Steps
+from instance.storage.types import source_types
+from plainsong.access import guards
 from plainsong.channels import aio_server, listen
-from plainsong.security import ServerTls
-from plainsong.v1 import compute_pb2_grpc, storage_pb2_grpc
+from plainsong.security import ServerTls, split_address
 from reconcile.errors import StorageFailed
 from reconcile.ids import Epoch, ReplicaId
 from reconcile.sessions import Identity
@@ -69,7 +72,8 @@ class Orphaned:
 
 async def serve(options: Options) -> None:
     """Serves until it is told to stop; what is under way is finished first."""
-    _prepared(options.data)
+    _prepared(options.data, "a data folder")
+    _prepared(options.shards, "a folder of shards")
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -78,21 +82,22 @@ async def serve(options: Options) -> None:
     orphaned = Orphaned(options.orphan_timeout_ms, stop)
     store = DeltaShardStore(options.shards)
     inputs = ShardInputs(store)
+    steps, reading = Steps(), BlockingPool()
+    types = source_types(steps, options.shards.parent, reading)
     owner = Owner(
         identity=Identity(deployment=options.deployment, replica=options.replica),
         epochs=epochs,
         runtime=lambda report: MemoryRuntime(inputs, report, ShardOutputs(store)),
-        storage=lambda report: StorageRuntime(store, report, note_seals=inputs.note_seals),
+        storage=lambda report: StorageRuntime(store, report, note_seals=inputs.note_seals, types=types, steps=steps),
         on_sessions=orphaned.sessions,
     )
-    server = aio_server()
+    host, _ = split_address(options.listen)
+    # Who may connect may not yet command: a certificate that may only read is as well signed as the controller's.
+    server = aio_server(guards(host=host, tls=options.tls, tokens=None, insecure=options.insecure))
     deadline = options.heartbeat_deadline_ms
-    compute_pb2_grpc.add_ComputeServiceServicer_to_server(
-        ComputeServicer(owner, heartbeat_deadline_ms=deadline), server
-    )
-    storage_pb2_grpc.add_StorageServiceServicer_to_server(
-        StorageServicer(owner, heartbeat_deadline_ms=deadline), server
-    )
+    compute = ComputeServicer(owner, heartbeat_deadline_ms=deadline)
+    storage = StorageServicer(owner, heartbeat_deadline_ms=deadline)
+    server.add_generic_rpc_handlers((compute.handler(), storage.handler()))
     healthy = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     address = listen(server, options.listen, tls=options.tls, insecure=options.insecure)
@@ -105,14 +110,15 @@ async def serve(options: Options) -> None:
     await server.stop(grace=0.5)
     await owner.close()
     await inputs.stop()
+    await reading.close()
     await store.close()
 
 
-def _prepared(folder: Path) -> None:
+def _prepared(folder: Path, purpose: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageFailed(f"cannot use {folder} as a data folder", detail=str(error)) from error
+        raise StorageFailed(f"cannot use {folder} as {purpose}", detail=str(error)) from error
 
 
 def _announce(options: Options, address: str) -> None:

@@ -1,7 +1,11 @@
-"""The services of an instance: two streams of frames, compute and storage, in front of one owner."""
+"""The services of an instance: two streams of frames, compute and storage, in front of one owner.
+
+Frames are read by the codec and not by gRPC, to which bytes that are no message are an accident of ours.
+"""
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
@@ -10,12 +14,14 @@ import grpc
 from instance.owner import Conversation, Owner
 from plainsong import codec
 from plainsong.errors import abort
-from plainsong.v1 import compute_pb2, compute_pb2_grpc, storage_pb2, storage_pb2_grpc
+from plainsong.v1 import compute_pb2, storage_pb2
 from reconcile.compute_protocol import ComputeResponse, Heartbeat
-from reconcile.errors import PlainsongError
+from reconcile.errors import InvariantBroken, PlainsongError
 from reconcile.storage_protocol import StorageResponse
 
-Request = TypeVar("Request")
+_LOG = logging.getLogger(__name__)
+
+Message = TypeVar("Message")
 
 
 class Silent(PlainsongError):
@@ -24,19 +30,23 @@ class Silent(PlainsongError):
     code = "DEADLINE_EXCEEDED"
 
 
-class ComputeServicer(compute_pb2_grpc.ComputeServiceServicer):
+class ComputeServicer:
     """``ComputeService``: each call is one conversation."""
 
     def __init__(self, owner: Owner, *, heartbeat_deadline_ms: int) -> None:
         self._owner = owner
         self._deadline = heartbeat_deadline_ms / 1000
 
-    async def Session(  # noqa: N802  # gRPC's own spelling
-        self, request_iterator: AsyncIterator[compute_pb2.ComputeServiceSessionRequest], context: Any
+    def handler(self) -> grpc.GenericRpcHandler:
+        service = compute_pb2.DESCRIPTOR.services_by_name["ComputeService"].full_name
+        return _handler(service, self.session, compute_pb2.ComputeServiceSessionResponse.SerializeToString)
+
+    async def session(
+        self, request_iterator: AsyncIterator[bytes], context: Any
     ) -> AsyncIterator[compute_pb2.ComputeServiceSessionResponse]:
         conversation: Conversation[ComputeResponse] = Conversation()
 
-        def receive(request: compute_pb2.ComputeServiceSessionRequest) -> None:
+        def receive(request: bytes) -> None:
             frame = codec.decode_compute_request(request)
             self._owner.compute_said(conversation, frame.commands)
             if frame.sent_ms:
@@ -57,19 +67,23 @@ class ComputeServicer(compute_pb2_grpc.ComputeServiceServicer):
             await _cancel(reader)
 
 
-class StorageServicer(storage_pb2_grpc.StorageServiceServicer):
+class StorageServicer:
     """``StorageService``: each call is one conversation."""
 
     def __init__(self, owner: Owner, *, heartbeat_deadline_ms: int) -> None:
         self._owner = owner
         self._deadline = heartbeat_deadline_ms / 1000
 
-    async def Session(  # noqa: N802  # gRPC's own spelling
-        self, request_iterator: AsyncIterator[storage_pb2.StorageServiceSessionRequest], context: Any
+    def handler(self) -> grpc.GenericRpcHandler:
+        service = storage_pb2.DESCRIPTOR.services_by_name["StorageService"].full_name
+        return _handler(service, self.session, storage_pb2.StorageServiceSessionResponse.SerializeToString)
+
+    async def session(
+        self, request_iterator: AsyncIterator[bytes], context: Any
     ) -> AsyncIterator[storage_pb2.StorageServiceSessionResponse]:
         conversation: Conversation[StorageResponse] = Conversation()
 
-        def receive(request: storage_pb2.StorageServiceSessionRequest) -> None:
+        def receive(request: bytes) -> None:
             frame = codec.decode_storage_request(request)
             self._owner.storage_said(conversation, frame.commands)
             if frame.sent_ms:
@@ -90,9 +104,14 @@ class StorageServicer(storage_pb2_grpc.StorageServiceServicer):
             await _cancel(reader)
 
 
+def _handler(service: str, session: Any, encode: Callable[[Message], bytes]) -> grpc.GenericRpcHandler:
+    methods: dict[str, Any] = {"Session": grpc.stream_stream_rpc_method_handler(session, None, encode)}
+    return grpc.method_handlers_generic_handler(service, methods)
+
+
 async def _read(
-    requests: AsyncIterator[Request],
-    receive: Callable[[Request], None],
+    requests: AsyncIterator[bytes],
+    receive: Callable[[bytes], None],
     conversation: Conversation[Any],
     deadline: float,
 ) -> None:
@@ -106,10 +125,14 @@ async def _read(
         conversation.outbox.end(Silent("the controller has hung up"))
     except TimeoutError:
         conversation.outbox.end(Silent(f"nothing was heard for {deadline:g} s"))
-    except grpc.aio.AioRpcError:
+    except (grpc.aio.AioRpcError, grpc.aio.BaseError):
         conversation.outbox.end(Silent("the stream broke"))
     except PlainsongError as error:
         conversation.outbox.end(error)
+    except Exception as error:
+        # Nobody waits for this task: the session would only fall silent.
+        _LOG.exception("a session failed")
+        conversation.outbox.end(InvariantBroken("the instance failed", detail=repr(error)))
 
 
 async def _cancel(task: "asyncio.Task[None]") -> None:

@@ -12,6 +12,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "adapters.md"
 
 def program() -> str:
     """The one complete program in the guide."""
+    found: str
     (found,) = [
         block for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL) if "def main" in block
     ]
