@@ -14,8 +14,8 @@ THREADS_MAX = 2
 class BlockingPool:
     """Threads for blocking calls."""
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(max_workers=THREADS_MAX, thread_name_prefix="shards")
+    def __init__(self, threads: int = THREADS_MAX) -> None:
+        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="shards")
 
     async def run(self, call: Callable[[], T]) -> T:
         """The result of ``call``, made in a thread.

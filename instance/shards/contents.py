@@ -6,7 +6,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from instance.inputs import NotReadable
 from plainsong.types import DIFF, STEP, updates_schema
 from reconcile.errors import InvalidRequest, InvariantBroken
-from reconcile.frontiers import Antichain
+from reconcile.frontiers import CLOSED, MINIMUM, Antichain
 from reconcile.ids import Step
 
 
@@ -51,6 +51,15 @@ def checked_updates(updates: pa.Table | None, schema: pa.Schema, lower: Antichai
     return stored
 
 
+def check_not_told(stored: pa.Table | None, told: Antichain | None) -> None:
+    """Guards against rows where the same writer said that nothing happens."""
+    if stored is None or told is None:
+        return
+    first = pc.min(stored[STEP]).as_py()
+    if not told.is_open_at(Step(first)):
+        raise InvariantBroken(f"updates at {first} come after it was told that nothing happens before {told}")
+
+
 def between(table: pa.Table, lower: Antichain, upper: Antichain) -> pa.Table:
     """The updates of ``table`` in [``lower``, ``upper``), in the same order."""
     if lower.step is None:
@@ -73,10 +82,28 @@ def summed(table: pa.Table) -> pa.Table:
     if not keys:
         sums = pa.Table.from_arrays([pa.array([pc.sum(table[DIFF]).as_py()], pa.int64())], schema=schema)
     else:
-        # By place rather than by name: the sum is the last column, whatever the user's columns are called.
-        columns = table.group_by(keys, use_threads=False).aggregate([(DIFF, "sum")]).columns
+        # By place rather than by name: Arrow takes a name that begins with a dot for a path.
+        places = [str(place) for place in range(len(keys))]
+        placed = pa.Table.from_arrays([*(table[name] for name in keys), table[DIFF]], names=[*places, DIFF])
+        columns = placed.group_by(places, use_threads=False).aggregate([(DIFF, "sum")]).columns
         sums = pa.Table.from_arrays(columns, schema=schema)
     return sums.filter(pc.not_equal(sums[DIFF], 0))
+
+
+def consolidated(table: pa.Table, since: Antichain, upper: Antichain) -> tuple[pa.Table, pa.Table]:
+    """The history before ``since``, summed up, as of its last step; and the updates that must keep their step.
+
+    Whoever reads changes from ``since`` on, or contents at ``since`` or later, cannot tell the difference. It holds
+    for any part of a shard's updates, as sums do. Nothing is placed at or after ``upper``, which may be before
+    ``since``. Of a shard that nobody may read any more (``[]``) nothing is left.
+    """
+    if since.step is None:
+        return table.slice(0, 0), table.slice(0, 0)
+    end = min(since, upper)
+    history = summed(between(table, MINIMUM, end))
+    step = pa.array([(end.step or 0) - 1] * history.num_rows, pa.int64())
+    placed = pa.Table.from_arrays([*history.columns[:-1], step, history.columns[-1]], schema=table.schema)
+    return placed, between(table, end, CLOSED)
 
 
 def check_readable(lower: Antichain, since: Antichain) -> None:

@@ -1,39 +1,32 @@
-"""The Delta log of a shard, read commit by commit: a hundredth of the cost of asking delta-rs what is new.
+"""The Delta log of a shard, read commit by commit: a hundredth of the cost of asking delta-rs what is new."""
 
-Commits are made by delta-rs alone. What it leaves to us is durability: it never syncs, so a commit is visible
-before it is on the disk. Whoever acts on a version, be it to reply, to read on or to commit the next one, syncs it
-first; hence only the newest commit can be torn by a power failure, and nobody has acted on it.
-"""
-
-import fcntl
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
-from uuid import uuid4
 
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
-
+from instance.shards.places import Listed, Place
 from reconcile.errors import InvariantBroken
 from reconcile.frontiers import CLOSED, Antichain
 from reconcile.ids import Step, WriterEpoch
 
 #: Application transactions: the shard's state, one number each.
-UPPER, EPOCH, SINCE = "upper", "epoch", "since"
+UPPER, EPOCH, SINCE, COMPACTION = "upper", "epoch", "since", "compaction"
 #: Keys of a commit's own description.
-TOKEN, LOWER, ATTEMPT, TRANSACTIONS = (
+TOKEN, LOWER, POSITION, ATTEMPT, TRANSACTIONS = (
     "plainsong.token",
     "plainsong.lower",
+    "plainsong.position",
     "plainsong.attempt",
     "plainsong.transactions",
 )
+LOG = "_delta_log"
 #: ``[]`` as an application transaction: the greatest number it can hold, as ``[]`` is the greatest frontier.
 _CLOSED = 2**63 - 1
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 def to_number(frontier: Antichain) -> int:
@@ -50,10 +43,11 @@ class Torn(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedFile:
-    """A Parquet file with the updates from ``first`` through ``last``; a superset if the log does not say."""
+    """A Parquet file with ``rows`` updates from ``first`` through ``last``; a superset if the log does not say."""
 
-    path: Path
+    name: str
     size: int
+    rows: int
     first: Step
     last: Step
 
@@ -72,39 +66,39 @@ class Commit:
     upper: Antichain | None
     since: Antichain | None
     writer_epoch: WriterEpoch | None
+    compaction: int | None
     #: Where the append with this token began; empty and None for what is not an append.
     token: str
     lower: Step | None
+    #: Where the writer stands upstream; said by every commit but a compaction.
+    position: str | None
     #: Drawn anew for every attempt to commit, so that a lost reply can be told from a lost race.
     attempt: str
     added: tuple[AddedFile, ...]
-    removed: tuple[Path, ...]
+    removed: tuple[str, ...]
 
 
 class DeltaLog:
-    """The commit files of the shard in one folder."""
+    """The commit files of the shard in one place."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.log = folder / "_delta_log"
-
-    def commit_file(self, version: int) -> Path:
-        return self.log / f"{version:020d}.json"
+    def __init__(self, place: Place) -> None:
+        self.place = place
 
     def has(self, version: int) -> bool:
-        return self.commit_file(version).exists()
+        return self.place.exists(commit_name(version))
+
+    def list(self) -> list[Listed]:
+        return self.place.list(LOG)
 
     def newest(self) -> int | None:
         """The greatest version there is; lists the folder, so only for opening."""
-        try:
-            names = os.listdir(self.log)
-        except FileNotFoundError:
-            return None
-        return max((int(name[:20]) for name in names if len(name) == 25 and name.endswith(".json")), default=None)
+        return max(
+            (version for file in self.list() if (version := commit_version(file.name)) is not None), default=None
+        )
 
     def read(self, version: int) -> Commit:
-        """Raises ``Torn`` if any of it is missing."""
-        text = self.commit_file(version).read_text(encoding="utf-8", errors="replace")
+        """Raises ``Torn`` if any of it is missing, ``FileNotFoundError`` if it was cleaned up or never was."""
+        text = self.place.read(commit_name(version)).decode("utf-8", errors="replace")
         try:
             actions: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
         except ValueError as error:
@@ -122,117 +116,50 @@ class DeltaLog:
             upper=to_frontier(numbers[UPPER]) if UPPER in numbers else None,
             since=to_frontier(numbers[SINCE]) if SINCE in numbers else None,
             writer_epoch=WriterEpoch(numbers[EPOCH]) if EPOCH in numbers else None,
+            compaction=numbers.get(COMPACTION),
             token=str(description.get(TOKEN, "")),
             lower=Step(int(description[LOWER])) if LOWER in description else None,
+            position=str(description[POSITION]) if POSITION in description else None,
             attempt=str(description.get(ATTEMPT, "")),
-            added=tuple(self._added(action["add"]) for action in actions if "add" in action),
-            removed=tuple(self._path(action["remove"]["path"]) for action in actions if "remove" in action),
+            added=tuple(_added(action["add"]) for action in actions if "add" in action),
+            removed=tuple(unquote(action["remove"]["path"]) for action in actions if "remove" in action),
         )
 
-    def _path(self, uri: str) -> Path:
-        """Paths in the log are relative and percent-encoded."""
-        return self.folder / unquote(uri)
 
-    def _added(self, add: Mapping[str, Any]) -> AddedFile:
-        stats = json.loads(add["stats"]) if add.get("stats") else {}
-        first, last = stats.get("minValues", {}).get("_step"), stats.get("maxValues", {}).get("_step")
-        return self.added(str(add["path"]), int(add["size"]), first, last)
-
-    def added(self, uri: str, size: int, first: int | None, last: int | None) -> AddedFile:
-        return AddedFile(
-            path=self._path(uri),
-            size=size,
-            first=Step(0 if first is None else first),
-            last=Step(_CLOSED if last is None else last),
-        )
-
-    # --- durability -----------------------------------------------------------------------------------------
-
-    def sync(self, commit: Commit) -> None:
-        """Makes a visible commit durable: the files it adds, then the commit, then the folders that name them."""
-        for file in commit.added:
-            sync(file.path)
-        if commit.added:
-            sync(self.folder)
-        sync(self.commit_file(commit.version))
-        sync(self.log)
-        if commit.version == 0:
-            sync(self.folder)
-            sync(self.folder.parent)
-
-    def set_torn_aside(self) -> None:
-        """Puts the newest commit, and the newest checkpoint, out of the way if the power failed while they were new.
-
-        Under a lock, because between the judgement and the move a whole commit must not come to stand in its place:
-        none can while the torn file is there, and only a holder of the lock takes it away.
-        """
-        with _locked(self.folder.with_name(f"{self.folder.name}.lock")):
-            newest = self.newest()
-            if newest is None:
-                return
-            self._set_checkpoint_aside()
-            try:
-                commit = self.read(newest)
-                for file in commit.added:
-                    _check_whole(file)
-            except Torn:
-                self._move_aside(self.commit_file(newest))
-
-    def _set_checkpoint_aside(self) -> None:
-        """A checkpoint only saves reading commits, which are all still there: when in doubt, without it."""
-        checkpoints = sorted(self.log.glob("*.checkpoint.parquet"))
-        if not checkpoints or not self.has(0):
-            return
-        try:
-            pq.ParquetFile(checkpoints[-1]).read()
-        except (pa.ArrowException, OSError):
-            self._move_aside(self.log / "_last_checkpoint")
-            self._move_aside(checkpoints[-1])
-
-    def _move_aside(self, file: Path) -> None:
-        """Keeps the file for whoever wants to know, in a folder that no reader of Delta tables looks at."""
-        aside = self.folder / "_torn"
-        aside.mkdir(exist_ok=True)
-        if file.exists():
-            file.rename(aside / f"{file.name}.{uuid4().hex}")
-            sync(aside)
-            sync(self.log)
-
-    def sync_checkpoint(self, version: int) -> None:
-        for name in (f"{version:020d}.checkpoint.parquet", "_last_checkpoint"):
-            if (self.log / name).exists():
-                sync(self.log / name)
-        sync(self.log)
+def commit_name(version: int) -> str:
+    return f"{LOG}/{version:020d}.json"
 
 
-def _check_whole(file: AddedFile) -> None:
-    try:
-        if file.path.stat().st_size != file.size:
-            raise Torn(f"{file.path.name} is cut off")
-        for _ in pq.ParquetFile(file.path).iter_batches():
-            pass
-    except (pa.ArrowException, OSError) as error:
-        raise Torn(f"{file.path.name} is not whole") from error
+def checkpoint_name(version: int) -> str:
+    return f"{LOG}/{version:020d}.checkpoint.parquet"
 
 
-def sync(path: Path) -> None:
-    """fsync of a file or folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def commit_version(name: str) -> int | None:
+    """Of a file in the log's folder; None if it is not a commit."""
+    found = _COMMIT.fullmatch(name)
+    return None if found is None else int(found[1])
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Among all processes on this machine; given back by the kernel when its holder dies."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def checkpoint_version(name: str) -> int | None:
+    found = _CHECKPOINT.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+def added_file(uri: str, size: int, rows: int | None, first: int | None, last: int | None) -> AddedFile:
+    """Paths in the log are relative and percent-encoded."""
+    return AddedFile(
+        name=unquote(uri),
+        size=size,
+        rows=rows or 0,
+        first=Step(0 if first is None else first),
+        last=Step(_CLOSED if last is None else last),
+    )
+
+
+def _added(add: Mapping[str, Any]) -> AddedFile:
+    stats = json.loads(add["stats"]) if add.get("stats") else {}
+    first, last = stats.get("minValues", {}).get("_step"), stats.get("maxValues", {}).get("_step")
+    return added_file(str(add["path"]), int(add["size"]), stats.get("numRecords"), first, last)
 
 
 def check_next(commit: Commit, version: int, upper: Antichain, since: Antichain, epoch: WriterEpoch) -> None:

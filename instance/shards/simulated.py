@@ -8,26 +8,32 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from weakref import WeakSet
 
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 
 from instance.shards.contents import (
     between,
     check_complete,
+    check_not_told,
     check_readable,
     checked_updates,
+    consolidated,
     shard_schema,
     summed,
 )
+from instance.shards.holds import Hold, Holds
 from instance.shards.local_appends import LocalAppends
+from instance.shards.progress import PROGRESS_MS, Pending, Progress
+from instance.shards.rules import DEFAULT_RULES, TOKENS_REMEMBERED_MAX, UpkeepRules
 from instance.shards.store import (
     NO_WRITER,
-    TOKENS_REMEMBERED_MAX,
     Appended,
     AppendOutcome,
     EpochFenced,
     Shard,
     TakenOver,
+    Tidied,
     UpperMoved,
 )
 from reconcile.errors import InvalidRequest
@@ -43,7 +49,14 @@ class _Contents:
     upper: Antichain = MINIMUM
     since: Antichain = MINIMUM
     writer_epoch: WriterEpoch = NO_WRITER
+    position: str = ""
+    #: Only ever appended to; a compaction replaces it, and handles keep the one they have.
     batches: list[pa.Table] = field(default_factory=list)
+    #: How often it was compacted, and which of the lists before that nobody can read any more.
+    compactions: int = 0
+    vacuumed: int = 0
+    #: When each list that a compaction replaced was seen unused.
+    replaced: dict[int, float] = field(default_factory=dict)
     #: Where each append began, oldest first.
     tokens: dict[str, Step] = field(default_factory=dict)
 
@@ -58,9 +71,20 @@ class SimulatedDisk:
 class SimulatedShardStore:
     """One process's way to a simulated disk."""
 
-    def __init__(self, disk: SimulatedDisk | None = None) -> None:
+    def __init__(
+        self,
+        disk: SimulatedDisk | None = None,
+        *,
+        progress_ms: int = PROGRESS_MS,
+        rules: UpkeepRules = DEFAULT_RULES,
+    ) -> None:
         self.disk = disk or SimulatedDisk()
+        self._rules = rules
         self.appends = LocalAppends()
+        self.holds = Holds()
+        self.poll_seconds = 0.025
+        self._progress_ms = progress_ms
+        self._open: WeakSet[SimulatedShard] = WeakSet()
 
     async def open(self, id: GlobalId, schema: pa.Schema) -> Shard:
         await asyncio.sleep(0)
@@ -68,14 +92,17 @@ class SimulatedShardStore:
         contents = self.disk.shards.setdefault(id, _Contents(wanted))
         if not contents.schema.equals(wanted):
             raise InvalidRequest(f"shard {id} has other columns", detail=f"it has {contents.schema.names}")
-        return SimulatedShard(id, contents, self.appends)
+        shard = SimulatedShard(id, contents, self.appends, self.holds, self._progress_ms, self._rules)
+        self._open.add(shard)
+        return shard
 
     async def refresh_all(self, shards: Sequence[Shard]) -> None:
         for shard in shards:
             await shard.refresh()
 
     async def close(self) -> None:
-        await asyncio.sleep(0)
+        for shard in tuple(self._open):
+            await shard.close()
 
 
 class SimulatedShard:
@@ -84,21 +111,40 @@ class SimulatedShard:
     Each call lets others run once, and is one step after that, as a commit is.
     """
 
-    def __init__(self, id: GlobalId, contents: _Contents, appends: LocalAppends) -> None:
+    def __init__(
+        self,
+        id: GlobalId,
+        contents: _Contents,
+        appends: LocalAppends,
+        holds: Holds,
+        progress_ms: int,
+        rules: UpkeepRules,
+    ) -> None:
         self.id = id
         self._contents = contents
         self._appends = appends
+        self._holds = holds
+        self._rules = rules
+        self._progress = Progress(id, self.flush, progress_ms)
         self._look()
 
     def _look(self) -> None:
         self.upper = self._contents.upper
         self.since = self._contents.since
         self.writer_epoch = self._contents.writer_epoch
-        self._batches = len(self._contents.batches)
+        self.position = self._contents.position
+        self._compactions = self._contents.compactions
+        self._batches = self._contents.batches
+        self._count = len(self._batches)
 
     @property
     def schema(self) -> pa.Schema:
         return self._contents.schema
+
+    async def close(self) -> None:
+        await self._progress.close()
+
+    # --- writing --------------------------------------------------------------------------------------------
 
     async def compare_and_append(
         self,
@@ -108,28 +154,64 @@ class SimulatedShard:
         updates: pa.Table | None,
         writer_epoch: WriterEpoch | None,
         token: str,
+        position: str | None = None,
     ) -> AppendOutcome:
         stored = checked_updates(updates, self.schema, expected, upper)
         await asyncio.sleep(0)
         self._look()
-        contents = self._contents
+        contents, told = self._contents, self._progress.upper
         if token and token in contents.tokens:
-            return Appended(upper=self.upper)
+            return self._settled(Appended(upper=self.upper))
         if writer_epoch is not None and writer_epoch < self.writer_epoch:
-            return EpochFenced(writer_epoch=self.writer_epoch)
-        if self.upper != expected or expected.step is None:
-            return UpperMoved(upper=self.upper)
+            return self._settled(EpochFenced(writer_epoch=self.writer_epoch))
+        there = self.upper == expected or (self._progress.pending and told == expected and self.upper < expected)
+        if not there or expected.step is None:
+            return self._settled(UpperMoved(upper=self.upper))
+        check_not_told(stored, None if self._progress.pending is None else told)
         if stored is not None:
             contents.batches.append(stored)
         if token:
             contents.tokens[token] = expected.step
             for old in list(islice(contents.tokens, max(0, len(contents.tokens) - TOKENS_REMEMBERED_MAX))):
                 del contents.tokens[old]
-        contents.upper = upper
-        contents.writer_epoch = max(contents.writer_epoch, writer_epoch or NO_WRITER)
+        contents.position = contents.position if position is None else position
+        return self._advanced(upper, writer_epoch)
+
+    def _advanced(self, upper: Antichain, writer_epoch: WriterEpoch | None) -> AppendOutcome:
+        self._contents.upper = upper
+        self._contents.writer_epoch = max(self._contents.writer_epoch, writer_epoch or NO_WRITER)
         self._look()
-        self._appends.tell(self.id)
-        return Appended(upper=upper)
+        return self._settled(Appended(upper=upper))
+
+    def _settled(self, outcome: AppendOutcome) -> AppendOutcome:
+        self._progress.settle(self.upper)
+        if isinstance(outcome, EpochFenced):
+            self._progress.forget()
+        if isinstance(outcome, Appended):
+            self._appends.tell(self.id)
+        return outcome
+
+    @property
+    def told(self) -> Antichain:
+        return max(self.upper, self._progress.upper)
+
+    def advance(self, upper: Antichain, *, writer_epoch: WriterEpoch | None = None) -> None:
+        if not upper > self.told:
+            return
+        self._progress.tell(Pending(upper=upper, writer_epoch=writer_epoch))
+        self._appends.tell_progress(self.id, durable=self.upper, upper=upper)
+
+    async def flush(self) -> AppendOutcome:
+        await asyncio.sleep(0)
+        pending = self._progress.pending
+        if pending is None:
+            return Appended(upper=self.upper)
+        self._look()
+        if pending.writer_epoch is not None and pending.writer_epoch < self.writer_epoch:
+            return self._settled(EpochFenced(writer_epoch=self.writer_epoch))
+        if not pending.upper > self.upper:
+            return self._settled(Appended(upper=self.upper))
+        return self._advanced(pending.upper, pending.writer_epoch)
 
     async def take_over(self, writer_epoch: WriterEpoch) -> TakenOver | EpochFenced:
         await asyncio.sleep(0)
@@ -139,6 +221,8 @@ class SimulatedShard:
         self._contents.writer_epoch = self.writer_epoch = writer_epoch
         return TakenOver(upper=self.upper)
 
+    # --- reading --------------------------------------------------------------------------------------------
+
     async def refresh(self) -> Antichain:
         await asyncio.sleep(0)
         self._look()
@@ -146,25 +230,61 @@ class SimulatedShard:
 
     async def read(self, lower: Antichain, upper: Antichain, *, complete: Antichain = MINIMUM) -> pa.Table:
         await asyncio.sleep(0)
-        check_readable(lower, self.since)
-        check_complete(self.id, upper, max(self.upper, complete))
-        return between(self._all(), lower, upper)
+        return self._read(lower, lower, upper, complete)
 
     async def snapshot(self, at: Step, *, complete: Antichain = MINIMUM) -> pa.Table:
         await asyncio.sleep(0)
-        check_readable(Antichain.at(at), self.since)
-        check_complete(self.id, Antichain.at(at + 1), max(self.upper, complete))
-        return summed(between(self._all(), MINIMUM, Antichain.at(at + 1)))
+        return summed(self._read(Antichain.at(at), MINIMUM, Antichain.at(at + 1), complete))
+
+    def _read(self, readable: Antichain, lower: Antichain, upper: Antichain, complete: Antichain) -> pa.Table:
+        if self._compactions < self._contents.vacuumed:
+            self._look()
+        check_readable(readable, self.since)
+        check_complete(self.id, upper, max(self.upper, complete))
+        batches = self._batches[: self._count]
+        return between(pa.concat_tables([self.schema.empty_table(), *batches]), lower, upper)
 
     async def find_token(self, token: str) -> Step | None:
         await asyncio.sleep(0)
         return self._contents.tokens.get(token)
 
-    async def advance_since(self, since: Antichain) -> None:
-        await asyncio.sleep(0)
-        self._contents.since = max(self._contents.since, since)
-        self._look()
+    # --- since and upkeep -----------------------------------------------------------------------------------
 
-    def _all(self) -> pa.Table:
-        batches = self._contents.batches[: self._batches]
-        return pa.concat_tables([self.schema.empty_table(), *batches])
+    async def advance_since(self, since: Antichain) -> None:
+        async with self._holds.turn(self.id):
+            await asyncio.sleep(0)
+            self._holds.want(self.id, since)
+            self._contents.since = max(self._contents.since, self._holds.allowed(self.id))
+            self._look()
+
+    async def hold(self, at: Antichain) -> Hold:
+        async with self._holds.turn(self.id):
+            await asyncio.sleep(0)
+            self._look()
+            check_readable(at, self.since)
+            return self._holds.begin(self.id, at)
+
+    async def compact(self) -> bool:
+        await asyncio.sleep(0)
+        self._look()
+        contents, batches = self._contents, self._batches[: self._count]
+        if not batches or (len(batches) < self._rules.tier_files_max and not contents.since.is_closed):
+            return False
+        whole = pa.concat_tables([self.schema.empty_table(), *batches])
+        parts = consolidated(whole, self.since, self.upper)
+        contents.batches = [part for part in parts if part.num_rows]
+        contents.compactions += 1
+        self._look()
+        return True
+
+    async def tidy(self, now: float) -> Tidied:
+        await asyncio.sleep(0)
+        self._look()
+        contents = self._contents
+        for number in range(contents.vacuumed, contents.compactions):
+            contents.replaced.setdefault(number, now)
+        gone = [number for number, seconds in contents.replaced.items() if now - seconds >= self._rules.grace_seconds]
+        for number in gone:
+            del contents.replaced[number]
+            contents.vacuumed = max(contents.vacuumed, number + 1)
+        return Tidied(files_deleted=len(gone))

@@ -13,14 +13,13 @@ from typing import Protocol
 
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 
+from instance.shards.holds import Hold
 from instance.shards.local_appends import LocalAppends
 from reconcile.frontiers import MINIMUM, Antichain
 from reconcile.ids import GlobalId, Step, WriterEpoch
 
 #: The writer epoch of a shard that nobody has taken over.
 NO_WRITER = WriterEpoch(0)
-#: Appends of which a shard can tell by their token that they were committed; older ones may be forgotten.
-TOKENS_REMEMBERED_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +50,16 @@ class TakenOver:
     upper: Antichain
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tidied:
+    """What one round of clearing up did."""
+
+    #: The version of the log checkpoint that was written.
+    checkpoint: int | None = None
+    commits_cleaned: int = 0
+    files_deleted: int = 0
+
+
 AppendOutcome = Appended | UpperMoved | EpochFenced
 
 
@@ -74,6 +83,11 @@ class Shard(Protocol):
     @property
     def writer_epoch(self) -> WriterEpoch: ...
 
+    @property
+    def position(self) -> str:
+        """Where the writer stood upstream after the last append that said so; empty before any did."""
+        ...
+
     async def compare_and_append(
         self,
         *,
@@ -82,12 +96,14 @@ class Shard(Protocol):
         updates: pa.Table | None,
         writer_epoch: WriterEpoch | None,
         token: str,
+        position: str | None = None,
     ) -> AppendOutcome:
         """Writes ``updates``, all of them in [``expected``, ``upper``), if the shard stands at ``expected``.
 
         All or nothing, and durable before it returns. A singleton writer gives its epoch and is refused if it was
         fenced; a deterministic one gives None and is fenced by ``expected`` alone. A token that was committed
-        before is a success that writes nothing; an empty token is never recognised.
+        before is a success that writes nothing; an empty token is never recognised. ``position`` becomes durable
+        with the updates, for whoever writes next; None leaves it as it is.
         """
         ...
 
@@ -119,7 +135,39 @@ class Shard(Protocol):
         ...
 
     async def advance_since(self, since: Antichain) -> None:
-        """Gives up, durably, the right to read before ``since``; a lower one than before changes nothing."""
+        """Gives up, durably, the right to read before ``since``; a lower one than before changes nothing.
+
+        It goes no further than the least hold; the rest comes true with ``maintain``, once the holds allow it.
+        """
+        ...
+
+    async def hold(self, at: Antichain) -> Hold:
+        """From now on no since that this store moves passes ``at``; raises ``NotReadable`` if it has already."""
+        ...
+
+    @property
+    def told(self) -> Antichain:
+        """How far the shard is said to be complete through this handle: its upper, or what ``advance`` said."""
+        ...
+
+    def advance(self, upper: Antichain, *, writer_epoch: WriterEpoch | None = None) -> None:
+        """Says that nothing happens before ``upper``: heard at once in this process, durable a little later.
+
+        Only for progress that whoever writes next will repeat: what is not durable is lost with the process. An
+        append from ``told`` on takes it along.
+        """
+        ...
+
+    async def flush(self) -> AppendOutcome:
+        """Makes durable what ``advance`` said; ``EpochFenced`` if it no longer may."""
+        ...
+
+    async def compact(self) -> bool:
+        """Sums up history and merges files if that is worth it; whether it did. Of several at once one does."""
+        ...
+
+    async def tidy(self, now: float) -> Tidied:
+        """Clears away what is no longer needed; ``now`` is in seconds of the epoch, never less than before."""
         ...
 
 
@@ -129,6 +177,11 @@ class ShardStore(Protocol):
     @property
     def appends(self) -> LocalAppends:
         """Tells of each append made through this store object."""
+        ...
+
+    @property
+    def poll_seconds(self) -> float:
+        """How often it is cheap to look for what other processes appended."""
         ...
 
     async def open(self, id: GlobalId, schema: pa.Schema) -> Shard:
@@ -143,5 +196,8 @@ class ShardStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Waits for calls under way and frees what the store holds; handles are of no use afterwards."""
+        """Makes told progress durable, waits for calls under way and frees what the store holds.
+
+        Handles are of no use afterwards.
+        """
         ...

@@ -21,8 +21,8 @@ _ANSWERS_MAX = 64
 class Follower:
     """Follows one shard for any number of readers.
 
-    Complete is what the shard says or, beyond it, what a seal says. It never goes back, and whoever waits is woken
-    when it rises.
+    Complete is what the shard says or, beyond it, what a seal or a writer in this process says. It never goes back,
+    and whoever waits is woken when it rises.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class Follower:
         self._looking: asyncio.Task[None] | None = None
         self._look_again = False
         store.appends.listen(id, self._appended)
+        self._note_told()
 
     def close(self) -> list[asyncio.Task[Any]]:
         """Cancels what waits and reads; returns what may take a moment to end."""
@@ -165,9 +166,17 @@ class Follower:
             self.advanced()
 
     def _appended(self) -> None:
-        """A local append: whoever waits hears of it at once."""
+        """A local append, durable or told: whoever waits hears of it at once."""
+        self._note_told()
         if self._waiters:
             self._look()
+
+    def _note_told(self) -> None:
+        """Progress that a writer here told is as good as a seal: complete for whoever has the shard as it had it."""
+        told = self._store.appends.told(self._id)
+        if told is not None:
+            self._seals.note(told)
+            self.advanced()
 
     def _look(self) -> None:
         """Refreshes once from now on, however many ask for it."""

@@ -19,7 +19,7 @@ from reconcile.frontiers import Antichain
 from reconcile.ids import GlobalId, Step
 from reconcile.storage_protocol import TableSeal
 
-#: How long an append of another process may go unnoticed by somebody who waits for it.
+#: How long an append of another process may go unnoticed by somebody who waits for it; longer where looking is dear.
 POLL_SECONDS = 0.025
 
 
@@ -72,7 +72,7 @@ class ShardInputs:
 
     async def _poll(self) -> None:
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(max(POLL_SECONDS, self._store.poll_seconds))
             waiting = [follower for follower in self._followers.values() if follower.has_waiters]
             if not waiting:
                 return

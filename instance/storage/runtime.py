@@ -7,6 +7,7 @@ from typing import assert_never
 
 from instance.shards.store import ShardStore
 from instance.storage.source import Report, Source, SourceType
+from instance.storage.steps import Steps
 from instance.storage.tables import TableSource
 from reconcile.errors import InvalidRequest, PlainsongError
 from reconcile.ids import GlobalId
@@ -19,6 +20,7 @@ from reconcile.storage_actions import (
     ReadContents,
     RunSource,
     SetSinks,
+    SetUnattended,
     SourceStopped,
     StopSource,
     Write,
@@ -28,9 +30,9 @@ from reconcile.storage_protocol import TableSeal
 _LOG = logging.getLogger(__name__)
 
 SourceAction = RunSource | AlterSource | StopSource | CompactShard | Write | ReadContents
-RuntimeAction = SourceAction | OpenSteps | SetSinks | NoteSeals
+RuntimeAction = SourceAction | OpenSteps | SetUnattended | SetSinks | NoteSeals
 
-#: By the field ``type`` of a source's definition.
+#: By the field ``type`` of a source's definition; what is stepped is added by ``stepped_types``.
 SOURCE_TYPES: Mapping[str, SourceType] = {"table": TableSource}
 
 
@@ -44,11 +46,13 @@ class StorageRuntime:
         *,
         note_seals: Callable[[tuple[TableSeal, ...]], None] | None = None,
         types: Mapping[str, SourceType] = SOURCE_TYPES,
+        steps: Steps | None = None,
     ) -> None:
         self._store = store
         self._report = report
         self._note_seals = note_seals
         self._types = types
+        self._steps = steps
         #: Those that run or have something left to do, and nothing else.
         self._lanes: dict[GlobalId, _Lane] = {}
 
@@ -62,8 +66,14 @@ class StorageRuntime:
             case NoteSeals(seals=seals):
                 if self._note_seals is not None:
                     self._note_seals(seals)
-            case OpenSteps() | SetSinks():
-                pass  # tables have neither steps of their own nor sinks
+            case OpenSteps(opened=opened):
+                if self._steps is not None:
+                    self._steps.open(opened)
+            case SetUnattended(unattended=unattended):
+                if self._steps is not None:
+                    self._steps.set_unattended(unattended)
+            case SetSinks():
+                pass  # there are no sinks yet
             case _:
                 assert_never(action)
 
@@ -108,6 +118,8 @@ class _Lane:
         self._task = asyncio.create_task(self._perform_all(), name=f"source {id}")
 
     def put(self, action: SourceAction) -> None:
+        if self._source is not None and isinstance(action, AlterSource | StopSource | RunSource):
+            self._source.pause()
         self._actions.put_nowait(action)
 
     async def close(self) -> None:
@@ -123,7 +135,9 @@ class _Lane:
                 await self._perform(action)
             except Exception as error:
                 # Whatever it is: a source that does not run must not look like one that has nothing to say.
-                self._source = None
+                ended, self._source = self._source, None
+                if ended is not None:
+                    await ended.stop()
                 if not isinstance(error, PlainsongError):
                     _LOG.exception("source %s ended", self._id)
                 self._report(SourceStopped(id=self._id, error=str(error) or type(error).__name__))
@@ -133,9 +147,12 @@ class _Lane:
 
     async def _perform(self, action: SourceAction) -> None:
         if isinstance(action, RunSource):
+            ended, self._source = self._source, None
+            if ended is not None:
+                await ended.stop()
             source = self._make(action.source)
-            await source.start()
             self._source = source
+            await source.start()
             return
         source_now = self._source
         if source_now is None:

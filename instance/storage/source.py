@@ -33,6 +33,10 @@ class Source(Protocol):
 
     async def compact(self, since: Antichain) -> None: ...
 
+    def pause(self) -> None:
+        """It is about to be altered or stopped: nothing new is begun before that."""
+        ...
+
     async def stop(self) -> None: ...
 
 

@@ -155,6 +155,9 @@ class TableSource:
     async def compact(self, since: Antichain) -> None:
         await self._shard.advance_since(since)
 
+    def pause(self) -> None:
+        """A table does only what it is asked for."""
+
     async def stop(self) -> None:
         """The shard stays as it is; whoever writes next takes it over."""
 

@@ -13,10 +13,13 @@ import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from instance.shards import delta_log, delta_table
+from instance.shards import delta_writing, places
 from instance.shards.delta import DeltaShardStore
-from instance.shards.delta_log import DeltaLog, Torn
+from instance.shards.delta_log import DeltaLog, Torn, commit_name
 from instance.shards.delta_table import ShardTable
+from instance.shards.durability import LocalDurability
+from instance.shards.places import LocalPlace
+from instance.shards.rules import DEFAULT_RULES, UpkeepRules
 from instance.shards.store import Appended, UpperMoved
 from reconcile.errors import InvariantBroken, StorageFailed
 from reconcile.frontiers import MINIMUM, Antichain
@@ -25,6 +28,19 @@ from tests.shards.rows import COLUMNS, UPDATES, listed, updates
 from tests.shards.writer import S1, append
 
 ROOT = Path(__file__).parents[2]
+
+
+def log_in(folder: Path, name: str = "s1") -> DeltaLog:
+    return DeltaLog(LocalPlace(folder / name))
+
+
+def commit_file(folder: Path, version: int) -> Path:
+    return folder / "s1" / commit_name(version)
+
+
+def table_in(folder: Path, rules: UpkeepRules = DEFAULT_RULES) -> ShardTable:
+    place = LocalPlace(folder / "s1")
+    return ShardTable(S1, UPDATES, place, LocalDurability(place), {}, rules)
 
 
 def start(folder: Path, what: str, name: str, *, failpoint: str = "") -> subprocess.Popen[str]:
@@ -92,8 +108,8 @@ async def test_a_take_over_killed_around_its_commit_fences_or_does_not(tmp_path:
     await store.close()
 
 
-async def three_steps(folder: Path) -> None:
-    store = DeltaShardStore(folder)
+async def three_steps(folder: Path, rules: UpkeepRules = DEFAULT_RULES) -> None:
+    store = DeltaShardStore(folder, rules=rules)
     shard = await store.open(S1, COLUMNS)
     for step in range(3):
         await append(shard, step, "a")
@@ -104,7 +120,7 @@ async def three_steps(folder: Path) -> None:
 @pytest.mark.asyncio
 async def test_a_newest_commit_torn_by_a_power_failure_is_set_aside(tmp_path: Path, cut: float) -> None:
     await three_steps(tmp_path)
-    newest = DeltaLog(tmp_path / "s1").commit_file(3)
+    newest = commit_file(tmp_path, 3)
     newest.write_bytes(newest.read_bytes()[: int(newest.stat().st_size * cut)])
 
     store = DeltaShardStore(tmp_path)
@@ -120,15 +136,15 @@ async def test_a_newest_commit_torn_by_a_power_failure_is_set_aside(tmp_path: Pa
 @pytest.mark.asyncio
 async def test_a_commit_cut_off_between_two_lines_is_torn_at_each_of_them(tmp_path: Path) -> None:
     await three_steps(tmp_path)
-    log = DeltaLog(tmp_path / "s1")
-    lines = log.commit_file(3).read_text().splitlines(keepends=True)
+    log = log_in(tmp_path)
+    lines = commit_file(tmp_path, 3).read_text().splitlines(keepends=True)
 
     for kept in range(len(lines)):
-        log.commit_file(3).write_text("".join(lines[:kept]))
+        commit_file(tmp_path, 3).write_text("".join(lines[:kept]))
         with pytest.raises(Torn):
             log.read(3)
 
-    log.commit_file(3).write_text("".join(lines))
+    commit_file(tmp_path, 3).write_text("".join(lines))
     assert log.read(3).upper == Antichain.at(3)
 
 
@@ -136,7 +152,7 @@ async def test_a_commit_cut_off_between_two_lines_is_torn_at_each_of_them(tmp_pa
 @pytest.mark.asyncio
 async def test_a_newest_commit_whose_rows_were_lost_is_set_aside(tmp_path: Path, size: int | None) -> None:
     await three_steps(tmp_path)
-    file = DeltaLog(tmp_path / "s1").read(3).added[0].path
+    file = tmp_path / "s1" / log_in(tmp_path).read(3).added[0].name
     if size is None:
         file.unlink()
     else:
@@ -154,7 +170,7 @@ async def test_a_newest_commit_whose_rows_were_lost_is_set_aside(tmp_path: Path,
 async def test_a_shard_whose_creation_was_torn_is_created_again(tmp_path: Path) -> None:
     store = DeltaShardStore(tmp_path)
     await store.open(S1, COLUMNS)
-    DeltaLog(tmp_path / "s1").commit_file(0).write_text("")
+    commit_file(tmp_path, 0).write_text("")
 
     shard = await store.open(S1, COLUMNS)
 
@@ -164,9 +180,8 @@ async def test_a_shard_whose_creation_was_torn_is_created_again(tmp_path: Path) 
 
 
 @pytest.mark.asyncio
-async def test_a_torn_log_checkpoint_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_table, "REOPEN_AFTER", 2)
-    await three_steps(tmp_path)
+async def test_a_torn_log_checkpoint_is_set_aside(tmp_path: Path) -> None:
+    await three_steps(tmp_path, UpkeepRules(reopen_after=2))
     checkpoint = tmp_path / "s1" / "_delta_log" / f"{2:020d}.checkpoint.parquet"
     os.truncate(checkpoint, 1_000)
 
@@ -182,55 +197,54 @@ async def test_a_torn_log_checkpoint_is_set_aside(tmp_path: Path, monkeypatch: p
 def test_a_commit_that_comes_between_the_check_and_ours_is_a_race_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, theirs = (ShardTable(S1, UPDATES, DeltaLog(tmp_path / "s1"), {}) for _ in range(2))
+    ours, theirs = (table_in(tmp_path) for _ in range(2))
     ours.open()
     theirs.open()
     get_ready = ours._handle_here
 
     def lose_the_race() -> DeltaTable:
-        theirs.append(MINIMUM, at(2), updates(("theirs", 1, 0, 1)), None, "")
+        delta_writing.append(theirs, MINIMUM, at(2), updates(("theirs", 1, 0, 1)), None, "")
         return get_ready()
 
     monkeypatch.setattr(ours, "_handle_here", lose_the_race)
-    outcome = ours.append(MINIMUM, at(1), updates(("ours", 1, 0, 1)), None, "")
+    outcome = delta_writing.append(ours, MINIMUM, at(1), updates(("ours", 1, 0, 1)), None, "")
 
     assert outcome == UpperMoved(upper=at(2))
-    assert listed(ours.read(MINIMUM, at(2))) == [("theirs", 1, 0, 1)]
+    assert listed(ours.read(ours.view, MINIMUM, at(2))) == [("theirs", 1, 0, 1)]
 
 
 def test_an_append_overtaken_by_a_commit_that_does_not_concern_it_is_written_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, theirs = (ShardTable(S1, UPDATES, DeltaLog(tmp_path / "s1"), {}) for _ in range(2))
+    ours, theirs = (table_in(tmp_path) for _ in range(2))
     ours.open()
     theirs.open()
 
     def overtaken(*args: Any, **options: Any) -> None:
-        monkeypatch.setattr(delta_table, "write_deltalake", write_deltalake)
-        theirs.advance_since(at(1))
+        monkeypatch.setattr(delta_writing, "write_deltalake", write_deltalake)
+        delta_writing.advance_since(theirs, at(1))
         write_deltalake(*args, **options)
 
-    monkeypatch.setattr(delta_table, "write_deltalake", overtaken)
-    outcome = ours.append(MINIMUM, at(1), updates(("ours", 1, 0, 1)), None, "")
+    monkeypatch.setattr(delta_writing, "write_deltalake", overtaken)
+    outcome = delta_writing.append(ours, MINIMUM, at(1), updates(("ours", 1, 0, 1)), None, "")
 
     assert outcome == Appended(upper=at(1))
-    assert (ours.version, ours.since) == (2, at(1))
-    assert listed(ours.read(MINIMUM, at(1))) == [("ours", 1, 0, 1)]
+    assert (ours.version, ours.view.since) == (2, at(1))
+    assert listed(ours.read(ours.view, MINIMUM, at(1))) == [("ours", 1, 0, 1)]
 
 
 def test_a_handle_that_has_seen_many_commits_is_opened_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_table, "REOPEN_AFTER", 2)
-    table, opened = ShardTable(S1, UPDATES, DeltaLog(tmp_path / "s1"), {}), list[int]()
-    open_handle = table._open_handle
+    table, opened = table_in(tmp_path, UpkeepRules(reopen_after=2)), list[int]()
+    open_handle = table._handle.open
 
     def counted() -> DeltaTable:
         opened.append(table.version)
         return open_handle()
 
-    monkeypatch.setattr(table, "_open_handle", counted)
+    monkeypatch.setattr(table._handle, "open", counted)
     table.open()
     for step in range(5):
-        table.append(at(step), at(step + 1), None, None, "")
+        delta_writing.append(table, at(step), at(step + 1), None, None, "")
 
     assert opened == [-1, 2, 4]
 
@@ -245,7 +259,7 @@ async def test_a_lost_reply_is_recognised_by_the_attempt(tmp_path: Path, monkeyp
         raise OSError("connection reset")
 
     with monkeypatch.context() as patched:
-        patched.setattr(delta_table, "write_deltalake", lose_the_reply)
+        patched.setattr(delta_writing, "write_deltalake", lose_the_reply)
         assert await append(shard, 0, "lost")
 
     assert await append(shard, 1, "next")
@@ -264,7 +278,7 @@ async def test_a_commit_that_cannot_be_written_fails_and_can_be_tried_again(
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(delta_table, "write_deltalake", disk_full)
+        patched.setattr(delta_writing, "write_deltalake", disk_full)
         with pytest.raises(StorageFailed, match="no space left"):
             await append(shard, 0, "a")
 
@@ -279,15 +293,16 @@ async def test_everything_a_commit_consists_of_is_synced_before_it_is_acknowledg
     store, elsewhere = DeltaShardStore(tmp_path), DeltaShardStore(tmp_path)
     shard, reader = await store.open(S1, COLUMNS), await elsewhere.open(S1, COLUMNS)
     synced = list[Path]()
-    monkeypatch.setattr(delta_log, "sync", synced.append)
+    monkeypatch.setattr(places, "sync", synced.append)
 
     await append(shard, 0, "a")
     by_the_writer = synced.copy()
     await reader.refresh()
 
-    log = DeltaLog(tmp_path / "s1")
+    log = log_in(tmp_path)
     [added] = log.read(1).added
-    assert by_the_writer == [added.path, log.folder, log.commit_file(1), log.log]
+    folder = tmp_path / "s1"
+    assert by_the_writer == [folder / added.name, folder, commit_file(tmp_path, 1), folder / "_delta_log"]
     assert synced == by_the_writer * 2
     await store.close()
     await elsewhere.close()
@@ -304,7 +319,7 @@ async def test_after_a_failed_fsync_the_handle_neither_acknowledges_nor_tries_ag
         raise OSError("input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr(DeltaLog, "sync", fail)
+        patched.setattr(LocalDurability, "sync", fail)
         with pytest.raises(StorageFailed):
             await append(shard, 0, "a")
 
@@ -322,8 +337,7 @@ async def test_a_shard_that_goes_back_is_noticed(tmp_path: Path) -> None:
     shard = await store.open(S1, COLUMNS)
     await append(shard, 0, "a")
     await append(shard, 1, "b")
-    log = DeltaLog(tmp_path / "s1")
-    log.commit_file(3).write_bytes(log.commit_file(1).read_bytes())
+    commit_file(tmp_path, 3).write_bytes(commit_file(tmp_path, 1).read_bytes())
 
     with pytest.raises(InvariantBroken, match="moves the upper back"):
         await shard.refresh()
@@ -355,7 +369,7 @@ async def test_the_statistics_of_steps_are_there_however_many_columns(tmp_path: 
         token="",
     )
 
-    added = DeltaLog(tmp_path / "s2").read(1).added[0]
+    added = log_in(tmp_path, "s2").read(1).added[0]
     assert outcome == Appended(upper=at(9))
     assert (added.first, added.last) == (7, 7)
     await store.close()
@@ -377,6 +391,18 @@ async def test_appends_to_many_shards_at_once_all_happen(tmp_path: Path) -> None
 
     assert [len(await shard.snapshot(Step(0))) for shard in shards] == [1] * 6
     await store.close()
+
+
+@pytest.mark.asyncio
+async def test_a_url_of_a_local_folder_is_that_folder(tmp_path: Path) -> None:
+    by_url, by_path = DeltaShardStore(f"file://{tmp_path}"), DeltaShardStore(tmp_path)
+
+    await append(await by_url.open(S1, COLUMNS), 0, "a")
+
+    assert (await by_path.open(S1, COLUMNS)).upper == Antichain.at(1)
+    assert by_url.poll_seconds == by_path.poll_seconds
+    await by_url.close()
+    await by_path.close()
 
 
 def at(step: int) -> Antichain:
