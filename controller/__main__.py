@@ -11,6 +11,7 @@ import typer
 
 from controller.server import Options, serve
 from controller.settings import Settings
+from plainsong.runtimes import RuntimeKind, spark_settings
 from reconcile.errors import PlainsongError
 
 app = typer.Typer(add_completion=False)
@@ -62,6 +63,9 @@ def main(
     grant_every_ms: Annotated[int, typer.Option(help="How often a source opens a step without a controller.")] = (
         _DEFAULTS.grant_every_ms
     ),
+    runtime: Annotated[RuntimeKind, typer.Option(help="What computes views on replicas.")] = RuntimeKind.MEMORY,
+    spark_master: Annotated[str, typer.Option(help="local[n], local[*] or spark://host:port.")] = "local[*]",
+    spark_conf: Annotated[list[str] | None, typer.Option(help="A setting of Spark, name=value; repeatable.")] = None,
     log_tail_max: Annotated[int, typer.Option(help="Log records kept before they are reduced.")] = (
         _DEFAULTS.log_tail_max
     ),
@@ -71,6 +75,8 @@ def main(
     Examples:
 
       plainsong controller --data ./plainsong-data --migrate
+
+      plainsong controller --migrate --runtime spark --spark-conf spark.driver.memory=2g
 
       plainsong controller --database postgresql+psycopg://user@host/plainsong --listen 127.0.0.1:6875
     """
@@ -89,6 +95,11 @@ def main(
         grant_steps=grant_steps,
         grant_every_ms=grant_every_ms,
     )
+    try:
+        spark = spark_settings(spark_conf or ())
+    except PlainsongError as error:
+        typer.echo(f"plainsong controller: {error}", err=True)
+        sys.exit(1)
     options = Options(
         data=data,
         listen=listen,
@@ -102,6 +113,9 @@ def main(
         insecure=insecure,
         reflection=reflection,
         settings=settings,
+        runtime=runtime.value,
+        spark_master=spark_master,
+        spark_conf=spark,
     )
     try:
         asyncio.run(serve(options))

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -50,6 +51,10 @@ class Options:
     insecure: bool = False
     reflection: bool = False
     settings: Settings = field(default_factory=Settings)
+    #: Of the replicas that it starts: ``memory``, or ``spark`` with its settings.
+    runtime: str = "memory"
+    spark_master: str = "local[*]"
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
 
 
 async def serve(options: Options) -> None:
@@ -103,6 +108,10 @@ def _orchestrator(options: Options, deployment: str) -> ProcessOrchestrator:
     ]
     if options.tls is not None:
         more += ["--tls", str(options.tls.absolute())]
+    if options.runtime != "memory":
+        more += ["--runtime", options.runtime, "--spark-master", options.spark_master]
+        for name, value in options.spark_conf.items():
+            more += ["--spark-conf", f"{name}={value}"]
     # -P: a folder called instance where the user happens to stand is not ours.
     command = instance_command((sys.executable, "-P", "-m"), more)
     return ProcessOrchestrator(options.data, command, random=Random())

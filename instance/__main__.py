@@ -13,6 +13,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 import typer
 
 from instance.server import Options, serve
+from plainsong.runtimes import RuntimeKind, spark_settings
 from plainsong.security import ServerTls
 from reconcile.errors import PlainsongError
 from reconcile.ids import Epoch, ReplicaId
@@ -33,12 +34,17 @@ def main(
     orphan_timeout_ms: Annotated[int, typer.Option(help="End after so long without a controller; 0: never.")] = 0,
     tls: Annotated[Path | None, typer.Option(help="A folder of certificates, made by `plainsong certs`.")] = None,
     insecure: Annotated[bool, typer.Option(help="Listen beyond loopback without TLS.")] = False,
+    runtime: Annotated[RuntimeKind, typer.Option(help="What computes views.")] = RuntimeKind.MEMORY,
+    spark_master: Annotated[str, typer.Option(help="local[n], local[*] or spark://host:port.")] = "local[*]",
+    spark_conf: Annotated[list[str] | None, typer.Option(help="A setting of Spark, name=value; repeatable.")] = None,
 ) -> None:
     """Run one replica.
 
     Example:
 
       plainsong instance --data ./replica-1 --shards ./shards --listen 127.0.0.1:7001
+
+      plainsong instance --data ./replica-1 --shards ./shards --runtime spark --spark-conf spark.driver.memory=2g
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -54,6 +60,9 @@ def main(
             orphan_timeout_ms=orphan_timeout_ms,
             tls=ServerTls.folder(tls) if tls is not None else None,
             insecure=insecure,
+            runtime=runtime.value,
+            spark_master=spark_master,
+            spark_conf=spark_settings(spark_conf or ()),
         )
         asyncio.run(serve(options))
     except PlainsongError as error:

@@ -5,17 +5,22 @@ import json
 import logging
 import os
 import signal
-from dataclasses import dataclass
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from instance.epoch_file import EpochFile
+from instance.memory.rendering import Rule
 from instance.memory.runtime import MemoryRuntime
 from instance.owner import Owner
 from instance.service import ComputeServicer, StorageServicer
 from instance.shards.blocking import BlockingPool
 from instance.shards.delta import DeltaShardStore
+from instance.shards.maintenance import maintained
 from instance.storage.readers import ShardInputs, ShardOutputs
 from instance.storage.runtime import StorageRuntime
 from instance.storage.steps import Steps
@@ -47,6 +52,10 @@ class Options:
     orphan_timeout_ms: int = 0
     tls: ServerTls | None = None
     insecure: bool = False
+    #: ``memory``, or ``spark`` with its settings.
+    runtime: str = "memory"
+    spark_master: str = "local[*]"
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
 
 
 class Orphaned:
@@ -79,6 +88,11 @@ async def serve(options: Options) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     epochs = EpochFile(options.data / "epoch")
     epochs.persist(options.epoch)
+    async with _rules(options) as rules:
+        await _serve(options, stop, epochs, rules)
+
+
+async def _serve(options: Options, stop: asyncio.Event, epochs: EpochFile, rules: Mapping[str, Rule]) -> None:
     orphaned = Orphaned(options.orphan_timeout_ms, stop)
     store = DeltaShardStore(options.shards)
     inputs = ShardInputs(store)
@@ -87,7 +101,7 @@ async def serve(options: Options) -> None:
     owner = Owner(
         identity=Identity(deployment=options.deployment, replica=options.replica),
         epochs=epochs,
-        runtime=lambda report: MemoryRuntime(inputs, report, ShardOutputs(store)),
+        runtime=lambda report: MemoryRuntime(inputs, report, ShardOutputs(store), rules=rules),
         storage=lambda report: StorageRuntime(store, report, note_seals=inputs.note_seals, types=types, steps=steps),
         on_sessions=orphaned.sessions,
     )
@@ -105,13 +119,30 @@ async def serve(options: Options) -> None:
     await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
     _announce(options, address)
     _LOG.info("listening on %s", address)
-    await stop.wait()
+    async with maintained(store, time.time):
+        await stop.wait()
     _LOG.info("stopping")
     await server.stop(grace=0.5)
     await owner.close()
     await inputs.stop()
     await reading.close()
     await store.close()
+
+
+@asynccontextmanager
+async def _rules(options: Options) -> AsyncIterator[Mapping[str, Rule]]:
+    """The operators that a runtime has beyond those in memory; with Spark, as long as its session lives."""
+    if options.runtime == "memory":
+        yield {}
+        return
+    # Only here: it takes a second to load, and whoever keeps to memory need not have it at all.
+    from instance.spark.host import spark_started
+    from instance.spark.rendering import spark_rules
+    from instance.spark.settings import SparkSettings
+
+    settings = SparkSettings(master=options.spark_master, conf=options.spark_conf)
+    with spark_started(settings, options.data / "spark") as (host, scratch):
+        yield spark_rules(host, scratch)
 
 
 def _prepared(folder: Path, purpose: str) -> None:

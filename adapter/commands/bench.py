@@ -14,6 +14,7 @@ from rich.table import Table
 from adapter.bench.control import control_figures
 from adapter.bench.core import core_figures
 from adapter.bench.measure import Figure
+from adapter.bench.shards import shards_figures
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure what each part costs, beside a yardstick in the same run.")
 
@@ -46,6 +47,17 @@ def control(json_file: JsonFile = None, scale: Scale = 1.0) -> None:
       plainsong bench control --json control.json
     """
     _measure("control plane", control_figures, scale, json_file)
+
+
+@bench_app.command("shards")
+def shards(json_file: JsonFile = None, scale: Scale = 1.0) -> None:
+    """Measure the shards: appends that stay fast, idle shards, acknowledged inserts; minutes at full scale.
+
+    Example:
+
+      plainsong bench shards --json shards.json
+    """
+    _measure("shards", shards_figures, scale, json_file)
 
 
 def _measure(

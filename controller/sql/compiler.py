@@ -11,44 +11,64 @@ from sqlglot import exp
 from controller.sql import plans
 from controller.sql.binding import Compiled, sql_text
 from controller.sql.expressions import binder, own_scope
+from controller.sql.group_keys import ordinal
 from controller.sql.names import column_reference
-from controller.sql.parsing import guarded, parse_statement
+from controller.sql.ordered import row_count
+from controller.sql.parsing import guarded, parse_statement, statement_text
 from controller.sql.queries import QueryCompiler
 from controller.sql.refusals import SqlText
 from controller.sql.relations import Catalog, CompiledQuery, Ordering
-from controller.sql.selects import ordinal
 from controller.sql.steadiness import refuse_unsteady
+from controller.sql.strategies import refuse_recomputed
 from reconcile.errors import InvalidRequest
 
-_ROWS_MAX = 2**31 - 1
 
+def compile_query(
+    sql: str,
+    names: Catalog,
+    *,
+    allow_order: bool = True,
+    strict: bool = False,
+    functions: frozenset[str] = frozenset(),
+) -> CompiledQuery:
+    """Compiles one query.
 
-def compile_query(sql: str, names: Catalog, *, allow_order: bool = True) -> CompiledQuery:
-    """Compiles one query; ``allow_order`` lets it end with ORDER BY and LIMIT, as a view may not."""
+    ``allow_order`` lets it end with an ORDER BY and LIMIT that are not part of the plan; in a view, LIMIT is part of
+    the plan. ``strict`` refuses what would be computed anew with each change. ``functions`` are those that users
+    registered, in lower case.
+    """
     text = SqlText(text=sql)
-    return guarded(lambda: _compile(text, names, allow_order=allow_order))
+    return guarded(lambda: _compile(text, names, allow_order=allow_order, strict=strict, functions=functions))
 
 
-def _compile(sql: SqlText, names: Catalog, *, allow_order: bool) -> CompiledQuery:
+def _compile(
+    sql: SqlText, names: Catalog, *, allow_order: bool, strict: bool, functions: frozenset[str]
+) -> CompiledQuery:
     tree = parse_statement(sql)
     refuse_unsteady(sql, tree)
     while isinstance(tree, exp.Subquery) and not any(value for name, value in tree.args.items() if name != "this"):
         tree = tree.this
-    canonical = tree.sql(dialect="spark", comments=False)
+    canonical = statement_text(tree)
     order, limit = (tree.args.get("order"), tree.args.get("limit")) if allow_order else (None, None)
     for clause in (order, limit):
         if clause is not None:
             clause.pop()
-    queries = QueryCompiler(sql, names)
+    offset = tree.args.get("offset") if allow_order else None
+    if offset is not None:
+        hint = "use it in a view or a subquery, or put a LIMIT at the end"
+        raise sql.refusal(offset, "OFFSET is not possible here", hint=hint)
+    queries = QueryCompiler(sql, names, functions)
     compiled = queries.query(tree, {})
     plans.check_size(compiled.node)
+    if strict:
+        refuse_recomputed(compiled.node)
     return CompiledQuery(
         plan=compiled.node,
         columns=compiled.columns,
         reads=tuple(dict.fromkeys(plans.reads(compiled.node))),
         names=queries.names,
         order=_order(sql, order, compiled) if order is not None else None,
-        limit=_limit(sql, limit) if limit is not None else None,
+        limit=row_count(sql, limit) if limit is not None else None,
         text=canonical,
     )
 
@@ -83,12 +103,3 @@ def _ordered_by(sql: SqlText, node: exp.Expr, compiled: Compiled) -> str:
             return sql_text(column_reference(columns[compiled.texts.index(repeated)].name))
         hint = "add it to the select list" if repeated else error.hint
         raise InvalidRequest(error.message, detail="ORDER BY sees the output columns", hint=hint) from error
-
-
-def _limit(sql: SqlText, limit: exp.Expr) -> int:
-    rows = limit.expression if isinstance(limit, exp.Limit) else None
-    if not isinstance(rows, exp.Literal) or rows.is_string or not rows.name.isdigit() or len(rows.name) > 10:
-        raise sql.refusal(limit, "LIMIT needs a whole number", hint="as in LIMIT 10")
-    if int(rows.name) > _ROWS_MAX:
-        raise sql.refusal(limit, f"LIMIT {rows.name} is too large", hint=f"use at most {_ROWS_MAX}, or no LIMIT")
-    return int(rows.name)

@@ -1,27 +1,45 @@
-"""Explaining: a plan as an indented tree for people."""
+"""Explaining: a plan as an indented tree for people, with how each operator is kept up to date."""
 
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
+from controller.sql.strategies import strategy
 from reconcile.ids import GlobalId
 from reconcile.plan_tree import Internal, Node, PlanValue
 
 
-def explain(plan: PlanValue, names: Mapping[GlobalId, str]) -> str:
-    """One operator a line, its inputs below it and further in; ids bear their names where these are known."""
-    return "\n".join(_lines(plan, names, ""))
+def explain(plan: PlanValue, names: Mapping[GlobalId, str], *, strategies: bool = True) -> str:
+    """One operator a line, its inputs below it and further in; ids bear their names where these are known.
+
+    Behind an operator stands its strategy in brackets, and for what Spark computes the reason.
+    """
+    return "\n".join(_lines(plan, names, "", strategies))
 
 
-def _lines(value: PlanValue, names: Mapping[GlobalId, str], indent: str) -> Iterator[str]:
+def _lines(value: PlanValue, names: Mapping[GlobalId, str], indent: str, strategies: bool) -> Iterator[str]:
     if not isinstance(value, Node):
         yield f"{indent}{_shown(value, names)}"
         return
     fields = dict(value.fields)
-    yield f"{indent}{_headline(value.op, fields, names)}"
+    yield f"{indent}{_headline(value.op, fields, names)}{_strategy(value) if strategies else ''}"
     for _, field in value.fields:
-        for input in field if isinstance(field, tuple) and not isinstance(field, GlobalId | Internal) else (field,):
-            if isinstance(input, Node):
-                yield from _lines(input, names, f"{indent}  ")
+        for input in _inputs(field):
+            yield from _lines(input, names, f"{indent}  ", strategies)
+
+
+def _inputs(field: PlanValue) -> Iterator[Node]:
+    """The nodes in a field, however deep in lists."""
+    if isinstance(field, Node):
+        yield field
+    elif isinstance(field, tuple) and not isinstance(field, GlobalId | Internal):
+        for item in field:
+            yield from _inputs(item)
+
+
+def _strategy(node: Node) -> str:
+    chosen = strategy(node)
+    why = dict(node.fields).get("why")
+    return f"  [{chosen}{f': {why}' if isinstance(why, str) else ''}]" if chosen else ""
 
 
 def _headline(op: str, fields: Mapping[str, PlanValue], names: Mapping[GlobalId, str]) -> str:
@@ -45,6 +63,8 @@ def _headline(op: str, fields: Mapping[str, PlanValue], names: Mapping[GlobalId,
             return "union all"
         case "distinct", _:
             return "distinct"
+        case "sql" | "sql_linear", {"text": str() as text}:
+            return f"sql {text}"
         case _:
             rest = [f"{name}={_shown(value, names)}" for name, value in fields.items() if not isinstance(value, Node)]
             return " ".join([op, *rest])

@@ -1,4 +1,7 @@
-"""Expressions on their own: predicates and values over given columns."""
+"""Expressions on their own: predicates and values over given columns.
+
+They are computed where no Spark is, so that they have only the syntax that every executor knows.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,6 +9,7 @@ from sqlglot import exp
 
 from controller.sql.binding import Binder, Binding, Handler, Scope, ScopeColumn
 from controller.sql.functions import FUNCTIONS
+from controller.sql.general import beyond
 from controller.sql.names import shown
 from controller.sql.operators import OPERATORS
 from controller.sql.parsing import guarded, parse_expression
@@ -15,13 +19,19 @@ from controller.sql.steadiness import refuse_unsteady
 from controller.sql.type_rules import VOID
 from reconcile.errors import InvalidRequest
 
-#: All the syntax that expressions may contain.
+#: The syntax that every executor knows.
 HANDLERS: Mapping[type[exp.Expr], Handler] = {**OPERATORS, **FUNCTIONS}
 
 
-def binder(sql: SqlText, scope: Scope, *, aggregates_refused: str = "") -> Binder:
-    """A binder that understands all of it."""
-    return Binder(sql=sql, scope=scope, handlers=HANDLERS, aggregates_refused=aggregates_refused)
+def binder(sql: SqlText, scope: Scope, *, aggregates_refused: str = "", general: bool = False) -> Binder:
+    """A binder that understands all of it; with ``general`` also what Spark alone computes."""
+    return Binder(
+        sql=sql,
+        scope=scope,
+        handlers=HANDLERS,
+        aggregates_refused=aggregates_refused,
+        beyond=beyond if general else None,
+    )
 
 
 def own_scope(columns: Sequence[Column], table: str | None = None) -> Scope:

@@ -1,12 +1,13 @@
 """Handlers for CASE, CAST, functions and aggregates."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sqlglot import exp
 
-from controller.sql.binding import Binder, Bound, Handler, cast_to
-from controller.sql.type_rules import VOID, aggregate_type, castable, is_integer, is_numeric, rounded_type
-from plainsong.types import arrow_type, type_name
+from controller.sql.binding import AGGREGATE, ARGUMENT, TYPE, Binder, Bound, Handler, cast_to, marked
+from controller.sql.type_rules import UNKNOWN, VOID, aggregate_type, castable, is_integer, is_numeric, rounded_type
+from plainsong.types import arrow_type, is_nested, type_name
 
 #: The aggregates that plans know, by their syntax.
 AGGREGATES: Mapping[type[exp.Expr], str] = {
@@ -46,9 +47,9 @@ def _if(binder: Binder, node: exp.Expr) -> Bound:
 
 def _cast(binder: Binder, node: exp.Expr) -> Bound:
     if node.args.get("safe"):
-        raise binder.sql.not_yet(node, "TRY_CAST is", hint="CAST is; it fails on values that do not fit")
+        return binder.general(node, "TRY_CAST is", hint="CAST is; it fails on values that do not fit")
     if node.args.get("format") is not None:
-        raise binder.sql.not_yet(node, "CAST with a format is")
+        return binder.general(node, "CAST with a format is")
     value = binder.bind(node.this)
     written = node.args["to"].sql(dialect="spark")
     with binder.sql.placing(node):
@@ -78,7 +79,17 @@ def _called(node: exp.Expr) -> str:
     return node.sql_name().lower() if isinstance(node, exp.Func) else node.key
 
 
+def _is_beyond(binder: Binder, *arguments: exp.Expr) -> bool:
+    """Whether Spark must compute a call because of the types of its arguments."""
+    if binder.beyond is None:
+        return False
+    types = [binder.bind(argument).type for argument in arguments]
+    return any(is_nested(type) or type in ("binary", UNKNOWN) for type in types)
+
+
 def _string_function(binder: Binder, node: exp.Expr) -> Bound:
+    if _is_beyond(binder, node.this):
+        return binder.general(node, "it is")
     value = _argument(binder, node, node.this, "text")
     type = "int" if isinstance(node, exp.Length) else "string"
     return Bound(tree=node.__class__(this=value.tree.copy()), type=type, nullable=value.nullable)
@@ -86,7 +97,7 @@ def _string_function(binder: Binder, node: exp.Expr) -> Bound:
 
 def _trim(binder: Binder, node: exp.Expr) -> Bound:
     if node.args.get("position") or node.expression is not None:
-        raise binder.sql.not_yet(node, "trimming one side or given characters is", hint="trim(text) is")
+        return binder.general(node, "trimming one side or given characters is", hint="trim(text) is")
     return _string_function(binder, node)
 
 
@@ -94,6 +105,8 @@ def _substring(binder: Binder, node: exp.Expr) -> Bound:
     start = node.args.get("start")
     if start is None:
         raise binder.sql.refusal(node, "substring needs a start", hint="as in substring(text, 1, 3)")
+    if _is_beyond(binder, node.this):
+        return binder.general(node, "it is")
     value = _argument(binder, node, node.this, "text")
     wanted = {"start": start, "length": node.args.get("length")}
     places = {
@@ -109,6 +122,8 @@ def _concat(binder: Binder, node: exp.Expr) -> Bound:
     if isinstance(node, exp.Concat) and "start" not in node.meta:
         hint = r"write 'it\'s' for a quote in a text, and concat(a, b) to join two texts"
         raise binder.sql.refusal(node, "two texts stand side by side", hint=hint)
+    if _is_beyond(binder, *arguments):
+        return binder.general(node, "it is")
     values = [_argument(binder, node, argument, "text") for argument in arguments]
     if not values:
         raise binder.sql.refusal(node, "concat needs an argument", hint="as in concat(a, b)")
@@ -154,18 +169,20 @@ def _aggregate(binder: Binder, node: exp.Expr) -> Bound:
         raise binder.sql.refusal(node, f"{function} cannot stand here", hint=binder.aggregates_refused)
     if isinstance(node.this, exp.Distinct):
         hint = "aggregate a subquery with SELECT DISTINCT"
-        raise binder.sql.not_yet(node, f"{function} with DISTINCT is", hint=hint)
+        return binder.general(node, f"{function} with DISTINCT is", hint=hint)
     if node.expressions or node.this is None:
+        if function == "count" and node.expressions:
+            return binder.general(node, "count of several is", hint="count(*) is")
         raise binder.sql.refusal(node, f"{function} takes one argument", hint=f"as in {function}(x)")
     if isinstance(node.this, exp.Star):
         if function != "count":
             raise binder.sql.refusal(node, f"{function}(*) means nothing", hint=f"name a column, as in {function}(x)")
-        return Bound(tree=exp.Count(this=exp.Star()), type="bigint", nullable=False)
-    inner = Binder(
-        sql=binder.sql,
-        scope=binder.scope,
-        handlers=binder.handlers,
-        aggregates_refused="an aggregate of an aggregate needs a subquery in FROM",
+        return _counted()
+    inner = replace(
+        binder,
+        aggregates_refused="" if binder.over else "an aggregate of an aggregate needs a subquery in FROM",
+        over=False,
+        windows_refused="compute it in a subquery in FROM",
     )
     value = inner.bind(node.this)
     result = aggregate_type(function, value.type)
@@ -174,8 +191,14 @@ def _aggregate(binder: Binder, node: exp.Expr) -> Bound:
         raise binder.sql.refusal(node, f"{function} does not apply to {value.type}", hint=hint)
     if function == "count" and not value.nullable and isinstance(value.tree, exp.Literal | exp.Boolean):
         # count(1) counts rows, which has one text.
-        return Bound(tree=exp.Count(this=exp.Star()), type="bigint", nullable=False)
-    return Bound(tree=type(node)(this=value.tree.copy()), type=result, nullable=function != "count")
+        return _counted()
+    argument = marked(value.tree.copy(), TYPE, value.type)
+    tree = marked(marked(type(node)(this=argument), AGGREGATE, result), ARGUMENT, value.type)
+    return Bound(tree=tree, type=result, nullable=function != "count")
+
+
+def _counted() -> Bound:
+    return Bound(tree=marked(exp.Count(this=exp.Star()), AGGREGATE, "bigint"), type="bigint", nullable=False)
 
 
 FUNCTIONS: Mapping[type[exp.Expr], Handler] = {

@@ -11,7 +11,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import TokenType
 
 from controller.sql.relations import Column
-from plainsong.types import DIFF, STEP, arrow_type, type_name
+from plainsong.types import DIFF, STEP, arrow_type, is_nested, type_name
 from reconcile.errors import InvalidRequest
 from reconcile.limits import NAME_CHARACTERS_MAX
 
@@ -101,6 +101,13 @@ def compile_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
         )
         for column in columns
     )
+    for column in compiled:
+        if is_nested(column.type):
+            # Rows are written, compared and stored by executors that know flat types; views have no such bounds.
+            raise InvalidRequest(
+                f"column {shown(column.name)} of a table cannot be {column.type}",
+                hint="use several columns, or text as JSON that a view takes apart with from_json",
+            )
     if not compiled:
         raise InvalidRequest("a table has no columns", hint="give it at least one")
     if (name := duplicate_name(column.name for column in compiled)) is not None:

@@ -7,9 +7,10 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from controller.sql.binding import Binder, Bound, Handler, operand
+from controller.sql.binding import COMPARED, Binder, Bound, Handler, marked, marked_if_nested, operand
 from controller.sql.names import shown
 from controller.sql.type_rules import (
+    INTERVAL,
     VOID,
     arithmetic_type,
     decimal,
@@ -109,6 +110,8 @@ def _beside(value: Bound, other: Bound) -> str:
 def _arithmetic(binder: Binder, node: exp.Expr) -> Bound:
     kind = type(node)
     left, right = binder.bind(node.this), binder.bind(node.expression)
+    if any(side.type.startswith(INTERVAL) for side in (left, right)):
+        return binder.general(node, "computing with intervals is")
     result = arithmetic_type(_SIGNS[kind], _beside(left, right), _beside(right, left))
     if result is None:
         culprit = next((side.type for side in (left, right) if not is_numeric(side.type)), VOID)
@@ -123,13 +126,13 @@ def _arithmetic(binder: Binder, node: exp.Expr) -> Bound:
 def _comparison(binder: Binder, node: exp.Expr) -> Bound:
     kind = type(node)
     if isinstance(node.expression, exp.Any | exp.All):
-        raise binder.sql.not_yet(node.expression, "ANY and ALL are", hint="use IN")
+        return binder.general(node, "ANY and ALL are", hint="use IN")
     sides = [binder.bind(node.this), binder.bind(node.expression)]
     # Converted, the two sides of an equality can be the keys of a join; a literal stays as it was written.
     exactly = not any(_is_literal(side.tree) for side in sides)
-    (left, right), _ = binder.aligned(node, sides, exactly=exactly)
-    tree = kind(this=operand(left, kind), expression=operand(right, kind))
-    return Bound(tree=tree, type="boolean", nullable=left.nullable or right.nullable)
+    (left, right), compared = binder.aligned(node, sides, exactly=exactly)
+    tree = marked(kind(this=operand(left, kind), expression=operand(right, kind)), COMPARED, compared)
+    return Bound(tree=marked_if_nested(tree, [left, right]), type="boolean", nullable=left.nullable or right.nullable)
 
 
 def _connector(binder: Binder, node: exp.Expr) -> Bound:
@@ -152,18 +155,19 @@ def _not(binder: Binder, node: exp.Expr) -> Bound:
 
 def _is(binder: Binder, node: exp.Expr) -> Bound:
     if not isinstance(node.expression, exp.Null):
-        raise binder.sql.not_yet(node, f"IS {node.expression.sql('spark')} is", hint="IS NULL and IS NOT NULL are")
-    tree = exp.Is(this=operand(binder.bind(node.this), exp.Is), expression=exp.Null())
-    return Bound(tree=tree, type="boolean", nullable=False)
+        return binder.general(node, f"IS {node.expression.sql('spark')} is", hint="IS NULL and IS NOT NULL are")
+    value = binder.bind(node.this)
+    tree = exp.Is(this=operand(value, exp.Is), expression=exp.Null())
+    return Bound(tree=marked_if_nested(tree, [value]), type="boolean", nullable=False)
 
 
 def _in(binder: Binder, node: exp.Expr) -> Bound:
     if not node.expressions:
-        raise binder.sql.not_yet(node, "IN with a subquery is", hint="join with SELECT DISTINCT of the subquery")
+        return binder.general(node, "IN with a subquery is", hint="join with SELECT DISTINCT of the subquery")
     bound = [binder.bind(item) for item in (node.this, *node.expressions)]
     (value, *items), _ = binder.aligned(node, bound, exactly=False)
     tree = exp.In(this=operand(value, exp.In), expressions=[item.tree.copy() for item in items])
-    return Bound(tree=tree, type="boolean", nullable=any(item.nullable for item in bound))
+    return Bound(tree=marked_if_nested(tree, bound), type="boolean", nullable=any(item.nullable for item in bound))
 
 
 def _between(binder: Binder, node: exp.Expr) -> Bound:
@@ -178,7 +182,7 @@ def _between(binder: Binder, node: exp.Expr) -> Bound:
 
 def _like(binder: Binder, node: exp.Expr) -> Bound:
     if isinstance(node.expression, exp.Any | exp.All):
-        raise binder.sql.not_yet(node.expression, "LIKE ANY and LIKE ALL are", hint="use OR or AND")
+        return binder.general(node, "LIKE ANY and LIKE ALL are", hint="use OR or AND")
     sides = [binder.bind(node.this), binder.bind(node.expression)]
     for side in sides:
         if side.type not in ("string", VOID):

@@ -40,6 +40,38 @@ def distinct(input: Node) -> Node:
     return Node(op="distinct", fields=(("input", input),))
 
 
+def sql(inputs: tuple[tuple[str, Node, tuple[str, ...]], ...], text: str, columns: Sequence[Column], why: str) -> Node:
+    """What ``text`` gives over its inputs, computed by Spark.
+
+    With keys, which all inputs have or none: the output for one key depends only on the input rows with that key,
+    nulls being equal. Without, it is computed anew whenever an input changes.
+    """
+    keyed = bool(inputs) and all(keys for _, _, keys in inputs)
+    given = inputs if keyed else tuple((alias, node, ()) for alias, node, _ in inputs)
+    return Node(
+        op="sql",
+        fields=(
+            ("inputs", given),
+            ("text", text),
+            ("columns", tuple((column.name, column.type) for column in columns)),
+            ("why", why),
+        ),
+    )
+
+
+def sql_linear(alias: str, input: Node, text: str, columns: Sequence[Column], why: str) -> Node:
+    """What ``text``, a SELECT that takes each row by itself, gives over its input, computed by Spark."""
+    return Node(
+        op="sql_linear",
+        fields=(
+            ("input", (alias, input)),
+            ("text", text),
+            ("columns", tuple((column.name, column.type) for column in columns)),
+            ("why", why),
+        ),
+    )
+
+
 def reads(plan: PlanValue) -> Iterator[GlobalId]:
     """The ids that a plan gets, in order of appearance, with repetitions; only for plans of admitted size."""
     match plan:

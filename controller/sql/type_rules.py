@@ -1,12 +1,19 @@
 """Spark's rules, in ANSI mode, for the types of expressions.
 
-Types are their Spark SQL names; ``void`` is the type of NULL alone. Where Spark would silently read a string as a
-number we refuse instead: the text says then what is computed, and every executor agrees on it.
+Types are their Spark SQL names; ``void`` is the type of NULL alone, and ``unknown`` goes with every other. Where
+Spark would silently read a string as a number we refuse instead: the text says then what is computed, and every
+executor agrees on it.
 """
 
 import re
 
+from plainsong.types import is_nested
+
 VOID = "void"
+#: The type of what the compiler does not know the type of; it must be converted before it can be a column.
+UNKNOWN = "unknown"
+#: Types of intervals begin with this word; the unit follows. They can be computed with, and not stored.
+INTERVAL = "interval"
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _PRECISION_MAX = 38
@@ -60,6 +67,8 @@ def common_type(left: str, right: str) -> str | None:
         return left
     if left == VOID:
         return right
+    if UNKNOWN in (left, right):
+        return UNKNOWN
     if is_numeric(left) and is_numeric(right):
         return _common_numeric(left, right)
     pair = {left, right}
@@ -119,7 +128,7 @@ def aggregate_type(function: str, type: str) -> str | None:
         case "count":
             return "bigint"
         case "min" | "max":
-            return type if type != VOID else None
+            return type if type not in (VOID, UNKNOWN) and not type.startswith("map<") else None
         case _ if not is_numeric(type):
             return None
     parts = decimal_parts(type)
@@ -146,7 +155,12 @@ def castable(source: str, target: str) -> bool:
     """Whether CAST takes values of ``source`` to ``target``."""
     if source in (target, VOID):
         return True
+    if source == UNKNOWN:
+        return True
     pair = {source, target}
+    if is_nested(source) or is_nested(target):
+        # Whether what is inside fits, Spark says.
+        return target == "string" or source.partition("<")[0] == target.partition("<")[0]
     if is_numeric(source) and is_numeric(target):
         return True
     if "string" in pair:

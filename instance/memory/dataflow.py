@@ -148,7 +148,7 @@ class Dataflow:
     async def _hydrate(self, begin: Step) -> None:
         changes = {id: await read.snapshot(begin) for id, read in self._imports.items()}
         upper = min(self._upper, self.description.until)
-        for id, batch in self._computed(changes, begin).items():
+        for id, batch in (await self._computed(changes, begin)).items():
             if (export := self.exports.get(id)) is not None:
                 export.start(batch, upper)
         self._upper = upper
@@ -161,9 +161,9 @@ class Dataflow:
                     earlier = self._unprocessed.pop(id, None)
                     self._unprocessed[id] = batch if earlier is None else concat(batch.format, [earlier, batch])
         upper = min(meet(self._uppers.values()), self.description.until)
-        self._process(upper)
+        await self._process(upper)
 
-    def _process(self, upper: Antichain) -> None:
+    async def _process(self, upper: Antichain) -> None:
         """Computes everything before ``upper`` and hands it to the exports."""
         at = self._upper.step
         assert at is not None, "a closed dataflow does not go on"
@@ -174,18 +174,18 @@ class Dataflow:
                 self._unprocessed[id] = later
             else:
                 del self._unprocessed[id]
-        changes = self._computed(due, at) if any(len(batch) for batch in due.values()) else {}
+        changes = await self._computed(due, at) if any(len(batch) for batch in due.values()) else {}
         self._upper = upper
         for id, export in tuple(self.exports.items()):
             change = changes.get(id)
             export.advance(Batch.nothing(export.format) if change is None else change, upper)
 
-    def _computed(self, changes: Mapping[GlobalId, Batch], at: int) -> dict[GlobalId, Batch]:
+    async def _computed(self, changes: Mapping[GlobalId, Batch], at: int) -> dict[GlobalId, Batch]:
         """The changes of all objects, given those of the imports; what is not given did not change."""
         known = dict(changes)
         for built in self._objects:
             try:
-                known[built.id] = built.change(known, at)
+                known[built.id] = await built.change(known, at)
             except PlainsongError as error:
                 error.message = f"cannot compute {built.id}: {error.message}"
                 raise

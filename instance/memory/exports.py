@@ -108,7 +108,9 @@ class ViewExport:
         self.advance(contents, upper)
 
     def advance(self, change: Batch, upper: Antichain) -> None:
-        self._pending = concat(self.format, [self._pending, change])
+        # After a restart much is computed again that the shard has already.
+        _, lacking = change.split(self.upper)
+        self._pending = concat(self.format, [self._pending, lacking])
         self._computed = upper
         self._news.set()
 

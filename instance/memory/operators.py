@@ -36,6 +36,20 @@ class Operator(Protocol):
         ...
 
 
+class AwaitedOperator(Protocol):
+    """An operator that computes elsewhere, so that its output has to be waited for; one range at a time."""
+
+    @property
+    def format(self) -> RowFormat: ...
+
+    @property
+    def linear(self) -> bool: ...
+
+    async def applied(self, changes: Sequence[Batch], at: int) -> Batch:
+        """As ``Operator.apply``; also called when nothing changed."""
+        ...
+
+
 class Filter:
     """The rows for which the predicate is true."""
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from instance.memory.batch import Batch
 from instance.memory.distinct import Distinct
 from instance.memory.group import Group
 from instance.memory.join import Join
-from instance.memory.operators import Filter, Operator, Project, Union
+from instance.memory.operators import AwaitedOperator, Filter, Operator, Project, Union
 from instance.memory.rows import RowFormat, declared_format
 from reconcile.dataflow import DataflowDescription
 from reconcile.errors import InvalidRequest
@@ -36,7 +37,19 @@ class Apply:
         return self.operator.format
 
 
-Tree = Read | Apply
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Await:
+    """As ``Apply``, with an operator that computes elsewhere."""
+
+    operator: AwaitedOperator
+    inputs: "tuple[Tree, ...]"
+
+    @property
+    def format(self) -> RowFormat:
+        return self.operator.format
+
+
+Tree = Read | Apply | Await
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +61,17 @@ class BuiltObject:
     #: The imports and earlier objects that it reads, and in which format.
     reads: Mapping[GlobalId, RowFormat]
 
-    def change(self, changes: Mapping[GlobalId, Batch], at: int) -> Batch:
+    async def change(self, changes: Mapping[GlobalId, Batch], at: int) -> Batch:
         """Its change in a range of steps that begins with ``at``, given the changes of what it reads, if any."""
-        return _change(self.tree, changes, at)
+        return await _change(self.tree, changes, at)
 
 
-def _change(tree: Tree, changes: Mapping[GlobalId, Batch], at: int) -> Batch:
+async def _change(tree: Tree, changes: Mapping[GlobalId, Batch], at: int) -> Batch:
     if isinstance(tree, Read):
         change = changes.get(tree.id)
         return Batch.nothing(tree.format) if change is None else change
-    return tree.operator.apply([_change(input, changes, at) for input in tree.inputs], at)
+    inputs = [await _change(input, changes, at) for input in tree.inputs]
+    return tree.operator.apply(inputs, at) if isinstance(tree, Apply) else await tree.operator.applied(inputs, at)
 
 
 def is_linear(tree: Tree) -> bool:
@@ -69,9 +83,14 @@ def is_linear(tree: Tree) -> bool:
 FormatOf = Callable[[GlobalId, RowFormat], RowFormat]
 
 
-def render(description: DataflowDescription, format_of: FormatOf) -> tuple[BuiltObject, ...]:
-    """The objects of a dataflow, in building order; raises ``InvalidRequest`` that names the one that cannot be."""
-    renderer = _Renderer(frozenset(description.imports), format_of)
+def render(
+    description: DataflowDescription, format_of: FormatOf, more: "Mapping[str, Rule]" = MappingProxyType({})
+) -> tuple[BuiltObject, ...]:
+    """The objects of a dataflow, in building order; raises ``InvalidRequest`` that names the one that cannot be.
+
+    ``more`` are rules for operators that only some runtimes have; they count before ours.
+    """
+    renderer = Renderer(frozenset(description.imports), format_of, {**_RULES, **more})
     for built in description.objects:
         try:
             renderer.build(built.id, built.plan)
@@ -80,10 +99,11 @@ def render(description: DataflowDescription, format_of: FormatOf) -> tuple[Built
     return tuple(renderer.built.values())
 
 
-class _Renderer:
+class Renderer:
     """Renders the objects of one dataflow."""
 
-    def __init__(self, imports: frozenset[GlobalId], format_of: FormatOf) -> None:
+    def __init__(self, imports: frozenset[GlobalId], format_of: FormatOf, rules: "Mapping[str, Rule]") -> None:
+        self._rules = rules
         self.built: dict[GlobalId, BuiltObject] = {}
         self._imports = imports
         self._format_of = format_of
@@ -91,17 +111,19 @@ class _Renderer:
 
     def build(self, id: GlobalId, plan: PlanValue) -> None:
         self._reads = {}
-        tree = self._tree(plan)
+        tree = self.tree(plan)
         self.built[id] = BuiltObject(id=id, tree=tree, reads=self._reads)
 
-    def _tree(self, plan: PlanValue) -> Tree:
+    def tree(self, plan: PlanValue) -> Tree:
         if not isinstance(plan, Node):
             raise InvalidRequest("the plan is not an operator", detail=f"{plan!r}")
         fields: dict[str, Any] = dict(plan.fields)
         try:
-            rule = _RULES[plan.op]
+            rule = self._rules[plan.op]
         except KeyError:
-            raise InvalidRequest(f"operator {plan.op!r} is not supported") from None
+            raise InvalidRequest(
+                f"operator {plan.op!r} is not supported by this runtime", hint="use a cluster that runs on Spark"
+            ) from None
         try:
             return rule(self, fields)
         except (KeyError, TypeError, ValueError) as error:
@@ -128,31 +150,31 @@ class _Renderer:
         return Apply(operator=operator, inputs=inputs)
 
     def filter(self, fields: Mapping[str, Any]) -> Tree:
-        input = self._tree(fields["input"])
+        input = self.tree(fields["input"])
         return self.apply(Filter(input.format, fields["predicate"]), input)
 
     def project(self, fields: Mapping[str, Any]) -> Tree:
-        input = self._tree(fields["input"])
+        input = self.tree(fields["input"])
         return self.apply(Project(input.format, fields["columns"]), input)
 
     def group(self, fields: Mapping[str, Any]) -> Tree:
-        input = self._tree(fields["input"])
+        input = self.tree(fields["input"])
         return self.apply(Group(input.format, fields["keys"], fields["aggregates"]), input)
 
     def join(self, fields: Mapping[str, Any]) -> Tree:
         if fields["kind"] != "inner":
             raise InvalidRequest(f"a join of kind {fields['kind']!r} is not supported", hint="use an inner join")
-        left, right = self._tree(fields["left"]), self._tree(fields["right"])
+        left, right = self.tree(fields["left"]), self.tree(fields["right"])
         return self.apply(Join(left.format, right.format, fields["on"]), left, right)
 
     def union(self, fields: Mapping[str, Any]) -> Tree:
-        inputs: Sequence[Tree] = [self._tree(input) for input in fields["inputs"]]
+        inputs: Sequence[Tree] = [self.tree(input) for input in fields["inputs"]]
         if not inputs:
             raise InvalidRequest("a union needs at least one input")
         return self.apply(Union([input.format for input in inputs]), *inputs)
 
     def distinct(self, fields: Mapping[str, Any]) -> Tree:
-        input = self._tree(fields["input"])
+        input = self.tree(fields["input"])
         return self.apply(Distinct(input.format), input)
 
 
@@ -160,12 +182,15 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-_RULES: dict[str, Callable[[_Renderer, Mapping[str, Any]], Tree]] = {
-    "get": _Renderer.get,
-    "filter": _Renderer.filter,
-    "project": _Renderer.project,
-    "group": _Renderer.group,
-    "join": _Renderer.join,
-    "union": _Renderer.union,
-    "distinct": _Renderer.distinct,
+#: Renders one kind of operator, given its fields.
+Rule = Callable[[Renderer, Mapping[str, Any]], Tree]
+
+_RULES: dict[str, Rule] = {
+    "get": Renderer.get,
+    "filter": Renderer.filter,
+    "project": Renderer.project,
+    "group": Renderer.group,
+    "join": Renderer.join,
+    "union": Renderer.union,
+    "distinct": Renderer.distinct,
 }

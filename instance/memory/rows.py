@@ -17,7 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 from plainsong.types import DIFF, STEP, arrow_type, type_name
 from reconcile.errors import InvalidRequest
 
-#: bool, int, float, Decimal, str, bytes or None; which one, the column's type says.
+#: bool, int, float, Decimal, str, bytes, a tuple of values, or None; which one, the column's type says.
 Value: TypeAlias = Any
 Row: TypeAlias = tuple[Value, ...]
 
@@ -42,6 +42,40 @@ def _microseconds(array: pa.Array) -> list[Value]:
     return array.view(pa.int64()).to_pylist()  # type: ignore[no-any-return]
 
 
+def _nested(type: pa.DataType) -> Callable[[pa.Array], list[Value]]:
+    return lambda array: [_frozen(value, type) for value in array.to_pylist()]
+
+
+def _frozen(value: Any, type: pa.DataType) -> Value:
+    """A value inside another one: lists, structs and maps are tuples, so that rows can be compared and hashed."""
+    if value is None:
+        return None
+    if pa.types.is_map(type):
+        return tuple((_frozen(key, type.key_type), _frozen(each, type.item_type)) for key, each in value)
+    if pa.types.is_struct(type):
+        return tuple(_frozen(value[field.name], field.type) for field in type)
+    if is_nested(type):
+        return tuple(_frozen(each, type.value_type) for each in value)
+    if pa.types.is_floating(type):
+        return NAN if value != value else value + 0.0
+    return value
+
+
+def _thawed(value: Value, type: pa.DataType) -> Any:
+    """The inverse of ``_frozen``, as Arrow takes it."""
+    if value is None or not is_nested(type):
+        return value
+    if pa.types.is_map(type):
+        return [(_thawed(key, type.key_type), _thawed(each, type.item_type)) for key, each in value]
+    if pa.types.is_struct(type):
+        return {field.name: _thawed(each, field.type) for field, each in zip(type, value, strict=True)}
+    return [_thawed(each, type.value_type) for each in value]
+
+
+def is_nested(type: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(type))
+
+
 def decoder(type: pa.DataType) -> Callable[[pa.Array], list[Value]]:
     """Reads the values of an array of ``type``."""
     if pa.types.is_floating(type):
@@ -50,6 +84,8 @@ def decoder(type: pa.DataType) -> Callable[[pa.Array], list[Value]]:
         return _days
     if pa.types.is_timestamp(type):
         return _microseconds
+    if is_nested(type):
+        return _nested(type)
     return _plain
 
 
@@ -63,6 +99,8 @@ def to_array(values: Sequence[Value], type: pa.DataType) -> pa.Array:
         return pa.array(values, pa.int32()).view(type)
     if pa.types.is_timestamp(type):
         return pa.array(values, pa.int64()).view(type)
+    if is_nested(type):
+        return pa.array([_thawed(value, type) for value in values], type)
     return pa.array(values, type)
 
 

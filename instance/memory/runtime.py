@@ -1,8 +1,9 @@
 """The memory runtime: renders dataflows, answers peeks, all on the instance's event loop."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import assert_never
 
 from instance.inputs import Inputs, Outputs
@@ -11,7 +12,7 @@ from instance.memory.exports import Export, TailExport, ViewExport
 from instance.memory.imports import Import, SharedInputs
 from instance.memory.index import IndexExport
 from instance.memory.peeks import Peeks
-from instance.memory.rendering import BuiltObject, render
+from instance.memory.rendering import BuiltObject, Rule, render
 from instance.memory.rows import RowFormat
 from instance.runtime import Report, RuntimeAction
 from reconcile.compute_actions import (
@@ -45,7 +46,11 @@ class _Installed:
 class MemoryRuntime:
     """Dataflows over Arrow in process. Reports nothing from inside ``perform``."""
 
-    def __init__(self, inputs: Inputs, report: Report, outputs: Outputs) -> None:
+    def __init__(
+        self, inputs: Inputs, report: Report, outputs: Outputs, *, rules: Mapping[str, Rule] = MappingProxyType({})
+    ) -> None:
+        """``rules`` are for operators beyond our own."""
+        self._rules = rules
         self._inputs = inputs
         self._outputs = outputs
         self._report = report
@@ -105,7 +110,7 @@ class MemoryRuntime:
         installed.dataflow.start()
 
     def _rendered(self, description: DataflowDescription, voice: Voice) -> Dataflow:
-        objects = render(description, self._format_of)
+        objects = render(description, self._format_of, self._rules)
         dataflow = Dataflow(description, objects, voice, self._on_failed)
         built = {each.id: each for each in objects}
         try:

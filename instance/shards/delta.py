@@ -87,6 +87,9 @@ class DeltaShardStore:
         for shard in behind:
             await shard.refresh()
 
+    def written(self) -> Sequence[Shard]:
+        return tuple({shard.id: shard for shard in tuple(self._open) if shard.has_written}.values())
+
     async def close(self) -> None:
         for shard in tuple(self._open):
             await shard.close()
@@ -122,6 +125,7 @@ class DeltaShard:
         self._upkeep = Upkeep(table)
         self._turn = asyncio.Lock()
         self._upkeep_turn = asyncio.Lock()
+        self.has_written = False
 
     @property
     def id(self) -> GlobalId:
@@ -194,11 +198,14 @@ class DeltaShard:
         if isinstance(outcome, EpochFenced):
             self._progress.forget()
         if isinstance(outcome, Appended):
+            self.has_written = True
             self._appends.tell(self.id)
         return outcome
 
     async def take_over(self, writer_epoch: WriterEpoch) -> TakenOver | EpochFenced:
-        return await self._in_turn(lambda: delta_writing.take_over(self._table, writer_epoch))
+        outcome = await self._in_turn(lambda: delta_writing.take_over(self._table, writer_epoch))
+        self.has_written |= isinstance(outcome, TakenOver)
+        return outcome
 
     # --- reading --------------------------------------------------------------------------------------------
 
@@ -242,6 +249,7 @@ class DeltaShard:
             allowed = self._holds.allowed(self.id)
             if allowed > self.since:
                 await self._in_turn(lambda: delta_writing.advance_since(self._table, allowed))
+                self.has_written = True
 
     async def hold(self, at: Antichain) -> Hold:
         async with self._holds.turn(self.id):

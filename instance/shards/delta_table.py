@@ -51,8 +51,9 @@ _CONFIGURATION = {
     # Statistics of ``_step`` say which files a read needs, and must be there however many columns a user has.
     "delta.dataSkippingStatsColumns": STEP,
     "delta.enableExpiredLogCleanup": "false",
-    # Tombstones swell every checkpoint; ours are not needed, as vacuum goes by the files that are there.
-    "delta.deletedFileRetentionDuration": "interval 60 seconds",
+    # Tombstones swell every checkpoint, and each handle that is opened from it. Nobody needs ours: vacuum goes by the
+    # files that are there.
+    "delta.deletedFileRetentionDuration": "interval 1 second",
 }
 #: Writes through a handle that stands where everything was checked.
 Write = Callable[[DeltaTable, CommitProperties], None]
@@ -259,7 +260,7 @@ class ShardTable:
     def _is_ours(self, taken: list[Commit] | None, attempt: str, failure: Exception | None) -> bool:
         if taken is not None:
             return any(commit.attempt == attempt for commit in taken)
-        # The commit was cleaned up before we could look, which takes a process that was stopped for minutes.
+        # The commit was cleaned up before we could look, which takes a process that was stopped for long.
         if failure is None or isinstance(failure, CommitFailedError):
             return failure is None
         raise StorageFailed(f"shard {self.id} was written or not, and its log no longer says") from failure

@@ -5,10 +5,11 @@ Several maintainers of one shard, in one process or many, do no harm and cost li
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from instance.shards.store import Shard, Tidied
+from instance.shards.store import Shard, ShardStore, Tidied
 from reconcile.errors import PlainsongError
 
 _LOG = logging.getLogger(__name__)
@@ -45,3 +46,16 @@ async def maintain_for_ever(shards: Callable[[], Iterable[Shard]], clock: Callab
                 await maintain(shard, clock())
             except PlainsongError as error:
                 _LOG.warning("shard %s was not maintained: %s", shard.id, error)
+            except Exception:  # whatever it is: one shard's trouble must not let the others fill the disk
+                _LOG.exception("shard %s was not maintained", shard.id)
+
+
+@asynccontextmanager
+async def maintained(store: ShardStore, clock: Callable[[], float]) -> AsyncIterator[None]:
+    """Within it, what this store has written is maintained; a commit under way is finished at the end."""
+    task = asyncio.create_task(maintain_for_ever(store.written, clock), name="maintenance of shards")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

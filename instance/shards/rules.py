@@ -18,8 +18,9 @@ class UpkeepRules:
     reopen_after: int = 100
     #: Newest versions whose commits stay, because they say which appends were committed.
     log_versions_min: int = TOKENS_REMEMBERED_MAX
-    #: How long a commit stays at least, for other readers of Delta tables.
-    log_seconds_min: float = 60.0
+    #: How long a commit stays at least, for other readers of Delta tables that are about to read it; every commit of
+    #: ours looks at all that stay.
+    log_seconds_min: float = 10.0
     #: How long a file stays after no version names it any more.
     grace_seconds: float = 300.0
     #: Between two looks for such files.

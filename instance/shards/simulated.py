@@ -100,6 +100,9 @@ class SimulatedShardStore:
         for shard in shards:
             await shard.refresh()
 
+    def written(self) -> Sequence[Shard]:
+        return tuple({shard.id: shard for shard in tuple(self._open) if shard.has_written}.values())
+
     async def close(self) -> None:
         for shard in tuple(self._open):
             await shard.close()
@@ -126,6 +129,7 @@ class SimulatedShard:
         self._holds = holds
         self._rules = rules
         self._progress = Progress(id, self.flush, progress_ms)
+        self.has_written = False
         self._look()
 
     def _look(self) -> None:
@@ -188,6 +192,7 @@ class SimulatedShard:
         if isinstance(outcome, EpochFenced):
             self._progress.forget()
         if isinstance(outcome, Appended):
+            self.has_written = True
             self._appends.tell(self.id)
         return outcome
 
@@ -219,6 +224,7 @@ class SimulatedShard:
         if writer_epoch < self.writer_epoch:
             return EpochFenced(writer_epoch=self.writer_epoch)
         self._contents.writer_epoch = self.writer_epoch = writer_epoch
+        self.has_written = True
         return TakenOver(upper=self.upper)
 
     # --- reading --------------------------------------------------------------------------------------------
@@ -254,6 +260,7 @@ class SimulatedShard:
         async with self._holds.turn(self.id):
             await asyncio.sleep(0)
             self._holds.want(self.id, since)
+            self.has_written |= self._holds.allowed(self.id) > self._contents.since
             self._contents.since = max(self._contents.since, self._holds.allowed(self.id))
             self._look()
 

@@ -195,6 +195,13 @@ class ShardStore(Protocol):
         """As ``refresh`` on each of them, at the cost of about one when nothing is new."""
         ...
 
+    def written(self) -> Sequence[Shard]:
+        """A handle to each shard that was written through this store and is still open: those it should maintain.
+
+        So readers leave the upkeep to writers, and of several writers those that do write share it.
+        """
+        ...
+
     async def close(self) -> None:
         """Makes told progress durable, waits for calls under way and frees what the store holds.
 

@@ -23,6 +23,8 @@ from reconcile.errors import InvalidRequest, PlainsongError
 
 T = TypeVar("T")
 
+#: Between two attempts to cancel the jobs of a call that nobody waits for.
+CANCEL_SECONDS = 0.1
 #: Errors of the JVM after which nothing it says can be relied on.
 FATAL = (
     "java.lang.OutOfMemoryError",
@@ -66,8 +68,8 @@ class SparkHost:
         """
         if self._dead is not None:
             raise self._dead
-        tag = uuid.uuid4().hex
-        work = asyncio.get_running_loop().run_in_executor(self._threads, self._tagged, call, tag)
+        tag, done = uuid.uuid4().hex, threading.Event()
+        work = asyncio.get_running_loop().run_in_executor(self._threads, self._tagged, call, tag, done)
         deadline_ms = deadline_ms or self._settings.call_ms_max
         try:
             async with asyncio.timeout(deadline_ms / 1000):
@@ -77,8 +79,7 @@ class SparkHost:
             raise self._died(SparkDead(f"Spark did not answer within {deadline_ms} ms")) from error
         except asyncio.CancelledError:
             work.add_done_callback(_forgotten)
-            if not self._closed.is_set():
-                self._threads.submit(self._cancel, tag)
+            threading.Thread(target=self._cancel, args=(tag, done), name="spark-cancel", daemon=True).start()
             raise
 
     def close(self) -> None:
@@ -90,27 +91,30 @@ class SparkHost:
         if self._dead is None:
             self._session.stop()
 
-    def _tagged(self, call: Callable[[SparkSession], T], tag: str) -> T:
+    def _tagged(self, call: Callable[[SparkSession], T], tag: str, done: threading.Event) -> T:
         try:
-            self._session.addTag(tag)
+            self._session.sparkContext.addJobTag(tag)
             return call(self._session)
         except (PySparkException, Py4JError, ConnectionError, EOFError) as error:
             raise self._meaning(error) from error
         finally:
             if self._dead is None and not self._closed.is_set():
                 self._untag(tag)
+            done.set()
 
     def _untag(self, tag: str) -> None:
         try:
-            self._session.removeTag(tag)
+            self._session.sparkContext.removeJobTag(tag)
         except (Py4JError, ConnectionError) as error:
             self._died(SparkDead("the JVM is gone", detail=_first_line(error)))
 
-    def _cancel(self, tag: str) -> None:
-        try:
-            self._session.interruptTag(tag)
-        except (Py4JError, ConnectionError) as error:
-            self._died(SparkDead("the JVM is gone", detail=_first_line(error)))
+    def _cancel(self, tag: str, done: threading.Event) -> None:
+        """Until the call is over: it may be about to start a job, and only jobs that run can be cancelled."""
+        while not done.wait(CANCEL_SECONDS) and self._dead is None and not self._closed.is_set():
+            try:
+                self._session.sparkContext.cancelJobsWithTag(tag)
+            except (Py4JError, ConnectionError) as error:
+                self._died(SparkDead("the JVM is gone", detail=_first_line(error)))
 
     def _meaning(self, error: Exception) -> PlainsongError:
         """What an error of Spark says about the query, or about Spark."""

@@ -70,7 +70,11 @@ class FileReader(Protocol):
         ...
 
 
-class _BadValue(Exception):
+#: Who reads the files of a source with these options and columns.
+MakeReader = Callable[[FilesOptions, pa.Schema], FileReader]
+
+
+class BadValue(Exception):
     """A value that Arrow would take and the source's columns do not."""
 
 
@@ -101,7 +105,7 @@ def sieve(count: int, parse: Callable[[int, int], pa.Table]) -> tuple[list[pa.Ta
         first, last = ranges.pop()
         try:
             good.append(parse(first, last))
-        except (pa.ArrowException, _BadValue) as error:
+        except (pa.ArrowException, BadValue) as error:
             if last - first == 1:
                 bad.append((first, _reason(error)))
             else:
@@ -114,7 +118,7 @@ def _reason(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _fitted(table: pa.Table, columns: pa.Schema) -> pa.Table:
+def fitted(table: pa.Table, columns: pa.Schema) -> pa.Table:
     """``table`` with exactly ``columns``; what it lacks is null."""
     arrays = []
     for field in columns:
@@ -123,7 +127,7 @@ def _fitted(table: pa.Table, columns: pa.Schema) -> pa.Table:
         else:
             values = pa.chunked_array([pa.nulls(table.num_rows, field.type)])
         if not field.nullable and values.null_count:
-            raise _BadValue(f"column {field.name} must not be null")
+            raise BadValue(f"column {field.name} must not be null")
         arrays.append(values)
     return pa.Table.from_arrays(arrays, schema=columns)
 
@@ -208,7 +212,7 @@ class _TextReader:
             return Piece(rows=self._columns.empty_table(), then=then)
         try:
             return Piece(rows=parse(block), then=then)
-        except (pa.ArrowException, _BadValue):
+        except (pa.ArrowException, BadValue):
             rows = self._rows_of(block)
         good, bad = sieve(len(rows), lambda first, end: parse(b"".join(rows[first:end])))
         lines = _first_lines(rows, place.line + 1)
@@ -244,7 +248,7 @@ class _CsvReader(_TextReader):
         self._read = _as_read(columns, pa.types.is_timestamp)
 
     def piece(self, file: Path, place: Place) -> Piece:
-        names, begin = self._header(file)
+        names, begin = csv_header(file, self._options, self._columns)
         if place.byte < begin.byte:
             place = begin
         known = [name for name in self._columns.names if name in names]
@@ -264,26 +268,27 @@ class _CsvReader(_TextReader):
                 return self._columns.empty_table()
             whole = pa_csv.ReadOptions(block_size=len(block) + 1, **read_options)
             table = pa_csv.read_csv(pa.py_buffer(block), whole, parse_options, convert_options)
-            return _fitted(table, self._columns)
+            return fitted(table, self._columns)
 
         block, last = self._block(file, place)
         piece = self._piece(block, place, last, parse)
         return Piece(rows=piece.rows, bad=piece.bad, unknown=unknown, then=piece.then)
 
-    def _header(self, file: Path) -> tuple[list[str], Place]:
-        """The names of the file's columns, and where its rows begin."""
-        if not self._options.header:
-            return list(self._columns.names), Place()
-        with file.open("rb") as opened:
-            line = opened.readline(PIECE_BYTES)
-        text = line.decode("utf-8-sig", errors="replace").rstrip("\r\n")
-        given = next(csv.reader([text], delimiter=self._options.delimiter), [])
-        ours = {name.lower(): name for name in self._columns.names}
-        names = [ours.get(name.strip().lower(), name) for name in given]
-        if len(names) != len(set(names)):
-            raise BadFile("its header has a name twice", detail=text[:_TEXT_CHARACTERS_MAX])
-        _require_columns(self._columns, names)
-        return names, Place(byte=len(line), line=1)
+
+def csv_header(file: Path, options: FilesOptions, columns: pa.Schema) -> tuple[list[str], Place]:
+    """The names of a CSV file's columns, and where its rows begin."""
+    if not options.header:
+        return list(columns.names), Place()
+    with file.open("rb") as opened:
+        line = opened.readline(PIECE_BYTES)
+    text = line.decode("utf-8-sig", errors="replace").rstrip("\r\n")
+    given = next(csv.reader([text], delimiter=options.delimiter), [])
+    ours = {name.lower(): name for name in columns.names}
+    names = [ours.get(name.strip().lower(), name) for name in given]
+    if len(names) != len(set(names)):
+        raise BadFile("its header has a name twice", detail=text[:_TEXT_CHARACTERS_MAX])
+    _require_columns(columns, names)
+    return names, Place(byte=len(line), line=1)
 
 
 class _JsonReader(_TextReader):
@@ -296,21 +301,22 @@ class _JsonReader(_TextReader):
     def piece(self, file: Path, place: Place) -> Piece:
         block, last = self._block(file, place)
         piece = self._piece(block, place, last, self._parse)
-        return Piece(rows=piece.rows, bad=piece.bad, unknown=self._unknown(block), then=piece.then)
+        return Piece(rows=piece.rows, bad=piece.bad, unknown=json_unknown(block, self._columns), then=piece.then)
 
     def _parse(self, block: bytes) -> pa.Table:
         if not block.strip():
             return self._columns.empty_table()
         whole = pa_json.ReadOptions(block_size=len(block) + 1)
-        return _fitted(pa_json.read_json(pa.py_buffer(block), whole, self._parse_options), self._columns)
+        return fitted(pa_json.read_json(pa.py_buffer(block), whole, self._parse_options), self._columns)
 
-    def _unknown(self, block: bytes) -> tuple[str, ...]:
-        """As far as the first row of a piece shows: looking at every row would cost as much as reading it."""
-        try:
-            first = json.loads(block.lstrip().partition(b"\n")[0] or b"{}")
-        except ValueError:
-            return ()
-        return tuple(name for name in first if name not in self._columns.names) if isinstance(first, dict) else ()
+
+def json_unknown(block: bytes, columns: pa.Schema) -> tuple[str, ...]:
+    """Names that are not ours, as far as the first row shows: looking at every row would cost as much as reading it."""
+    try:
+        first = json.loads(block.lstrip().partition(b"\n")[0] or b"{}")
+    except ValueError:
+        return ()
+    return tuple(name for name in first if name not in columns.names) if isinstance(first, dict) else ()
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------
@@ -323,11 +329,7 @@ class _ParquetReader:
         self._group: tuple[Path, int, pa.Table] | None = None
 
     def piece(self, file: Path, place: Place) -> Piece:
-        try:
-            opened = pq.ParquetFile(file)
-        except pa.ArrowException as error:
-            raise BadFile("it is not a Parquet file", detail=_reason(error)) from error
-        with opened:
+        with _opened_parquet(file) as opened:
             names = opened.schema_arrow.names
             _require_columns(self._columns, names)
             unknown = tuple(name for name in names if name not in self._columns.names)
@@ -336,7 +338,7 @@ class _ParquetReader:
             first, group = self._group_at(file, opened, place.line)
             total = opened.metadata.num_rows
         rows = group.slice(place.line - first, PIECE_ROWS)
-        good, bad = sieve(rows.num_rows, lambda begin, end: _fitted(rows.slice(begin, end - begin), self._columns))
+        good, bad = sieve(rows.num_rows, lambda begin, end: fitted(rows.slice(begin, end - begin), self._columns))
         behind = place.line + rows.num_rows
         told = tuple(
             BadRow(
@@ -365,6 +367,21 @@ class _ParquetReader:
         wanted = [name for name in opened.schema_arrow.names if name in self._columns.names]
         self._group = (file, first, opened.read_row_group(number, columns=wanted))
         return first, self._group[2]
+
+
+def _opened_parquet(file: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(file)
+    except pa.ArrowException as error:
+        raise BadFile("it is not a Parquet file", detail=_reason(error)) from error
+
+
+def parquet_names(file: Path, columns: pa.Schema) -> list[str]:
+    """The names of a Parquet file's columns."""
+    with _opened_parquet(file) as opened:
+        names: list[str] = opened.schema_arrow.names
+    _require_columns(columns, names)
+    return names
 
 
 def _require_columns(columns: pa.Schema, names: Sequence[str]) -> None:

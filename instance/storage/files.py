@@ -5,7 +5,7 @@ from pathlib import Path
 
 from instance.shards.blocking import BlockingPool
 from instance.storage.feed import Batch, Note
-from instance.storage.file_reading import arrow_reader
+from instance.storage.file_reading import MakeReader, arrow_reader
 from instance.storage.folder import Folder
 from instance.storage.tables import table_schema
 from reconcile.errors import InvariantBroken
@@ -17,7 +17,15 @@ from reconcile.sources import SourceDescription
 class FilesFeed:
     """Takes the files of one folder; beside the shards it keeps what it took, and what did not fit."""
 
-    def __init__(self, description: SourceDescription, note: Note, *, folder: Path, pool: BlockingPool) -> None:
+    def __init__(
+        self,
+        description: SourceDescription,
+        note: Note,
+        *,
+        folder: Path,
+        pool: BlockingPool,
+        make_reader: MakeReader = arrow_reader,
+    ) -> None:
         options = options_of(description)
         if not isinstance(options, FilesOptions):
             raise InvariantBroken(f"source {description.id} does not read files")
@@ -31,7 +39,7 @@ class FilesFeed:
         self._pool = pool
         self._folder = Folder(
             options,
-            arrow_reader(options, columns),
+            make_reader(options, columns),
             columns,
             taken=folder / "taken" / str(description.id),
             rejected=folder / "rejected" / str(description.id),

@@ -11,7 +11,8 @@ anybody hears of them, because nobody else knows that they are open.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 
@@ -23,7 +24,7 @@ from instance.storage.tables import table_schema
 from plainsong.failpoint import failpoint
 from plainsong.types import STEP
 from reconcile.compute_actions import UpperReported
-from reconcile.errors import InvalidRequest, InvariantBroken, PlainsongError
+from reconcile.errors import InvalidRequest, InvariantBroken, PlainsongError, StorageFailed
 from reconcile.frontiers import CLOSED, Antichain
 from reconcile.ids import GlobalId, Step, WriterEpoch
 from reconcile.sources import SourceDescription, differing_fields
@@ -99,6 +100,7 @@ class SteppedSource:
         self._sealed = Antichain.at(0)
         #: When a step may be opened without a controller.
         self._opens_at = 0.0
+        #: What runs: the two halves, or what brings them back after a disk failed.
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -120,8 +122,12 @@ class SteppedSource:
     # --- life ---------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        self._open_shard = await self._store.open(self._id, table_schema(self._description))
-        await self._begin()
+        try:
+            self._open_shard = await self._store.open(self._id, table_schema(self._description))
+            await self._begin()
+        except StorageFailed as error:
+            self._trouble(error)
+            self._spawn("recovers", self._recover())
 
     async def _begin(self) -> None:
         """Fences all others, then goes on where the shard stands."""
@@ -139,11 +145,27 @@ class SteppedSource:
         self._paused, self._troubled, self._buffer = False, False, _Buffer()
         self._feed = self._make_feed(self._description, self._noted)
         self._steps.listen(self._stirred.set)
-        loop = asyncio.get_running_loop()
-        for name, work in (("receives", self._receive(self._feed)), ("cuts", self._cut_steps())):
-            task = loop.create_task(work, name=f"source {self._id} {name}")
-            task.add_done_callback(self._finished)
-            self._tasks.append(task)
+        self._spawn("receives", self._receive(self._feed))
+        self._spawn("cuts", self._cut_steps())
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=f"source {self._id} {name}")
+        task.add_done_callback(self._finished)
+        self._tasks.append(task)
+
+    async def _recover(self) -> None:
+        """Begins anew after a disk failed: what a handle knew, and what was received, does not count any more."""
+        wait_s = RETRY_S_MIN
+        while True:
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, RETRY_S_MAX)
+            try:
+                await self._leave()
+                self._open_shard = await self._store.open(self._id, table_schema(self._description))
+                await self._begin()
+                return
+            except StorageFailed as error:
+                self._trouble(error)
 
     async def alter(self, description: SourceDescription) -> None:
         """Only its writer epoch may rise.
@@ -167,28 +189,35 @@ class SteppedSource:
         raise InvalidRequest(f"source {self._id} fills itself", detail="its contents were asked for")
 
     async def compact(self, since: Antichain) -> None:
-        await self._shard.advance_since(since)
+        if self._open_shard is not None:  # a disk that failed is not asked for more; the since moves again
+            await self._open_shard.advance_since(since)
 
     async def stop(self) -> None:
         """A commit under way is finished; the shard stays as it is, and whoever writes next takes it over."""
-        feed, self._feed = self._feed, None
-        if feed is None:
-            return
-        self._steps.leave(self._stirred.set)
-        for task in self._tasks:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
-        await feed.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._leave()
+
+    async def _leave(self) -> None:
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            self._steps.leave(self._stirred.set)
+            await feed.close()
 
     def _finished(self, task: "asyncio.Task[None]") -> None:
         """A source of which one half ended must not look like one that has nothing to say."""
         if task.cancelled() or (error := task.exception()) is None:
             return
-        if not isinstance(error, PlainsongError):
-            _LOG.error("source %s ended", self._id, exc_info=error)
         for other in self._tasks:
             other.cancel()
+        if isinstance(error, StorageFailed):
+            self._trouble(error)
+            self._spawn("recovers", self._recover())
+            return
+        if not isinstance(error, PlainsongError):
+            _LOG.error("source %s ended", self._id, exc_info=error)
         self._report(SourceStopped(id=self._id, error=str(error) or type(error).__name__))
 
     def _fenced(self, fenced: EpochFenced) -> SourceEnded:
@@ -216,10 +245,13 @@ class SteppedSource:
                     position, wait_s = batch.position, RETRY_S_MIN
                     self._stirred.set()
             except (OSError, PlainsongError, pa.ArrowException) as error:
-                self._troubled = True
-                self._report(SourceFares(id=self._id, error=_sendable(str(error) or type(error).__name__)))
+                self._trouble(error)
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, RETRY_S_MAX)
+
+    def _trouble(self, error: Exception) -> None:
+        self._troubled = True
+        self._report(SourceFares(id=self._id, error=_sendable(str(error) or type(error).__name__)))
 
     def _noted(self, note: str) -> None:
         note = _sendable(note)

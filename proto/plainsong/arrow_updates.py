@@ -26,7 +26,7 @@ def to_ipc(table: pa.Table) -> bytes:
 def from_ipc(ipc: bytes) -> pa.Table:
     """The table in an Arrow IPC stream, every value of it checked, in memory of the order of the stream's length.
 
-    Raises ``ProtocolViolation`` for anything else: damage, an end that is missing, compression, nested types.
+    Raises ``ProtocolViolation`` for anything else: damage, an end that is missing, compression, types without bound.
     """
     if not ipc.endswith(_END):
         raise ProtocolViolation(Violation.MALFORMED, detail="not an Arrow IPC stream: it does not come to its end")
@@ -82,20 +82,32 @@ def _check_types(schema: pa.Schema) -> None:
     if not schema.names:
         raise ValueError("it has no columns")
     for field in schema:
-        type = field.type
-        flat = (
-            pa.types.is_primitive(type)
-            or pa.types.is_decimal(type)
-            or pa.types.is_string(type)
-            or pa.types.is_large_string(type)
-            or pa.types.is_binary(type)
-            or pa.types.is_large_binary(type)
+        if not _is_bounded(field.type):
+            raise ValueError(f"column {field.name!r} is of type {field.type}, which is not sent")
+
+
+def _is_bounded(type: pa.DataType) -> bool:
+    """Whether every value takes room of its own in a message."""
+    if pa.types.is_map(type):
+        return _is_bounded(type.key_type) and _is_bounded(type.item_type)
+    if pa.types.is_list(type):
+        return _is_bounded(type.value_type)
+    if pa.types.is_struct(type):
+        return type.num_fields > 0 and all(_is_bounded(field.type) for field in type)
+    if pa.types.is_timestamp(type) and type.tz is not None:
+        # Raises for a zone that nobody knows; it would otherwise fail whoever reads the first value.
+        pa.lib.string_to_tzinfo(type.tz)
+    return any(
+        is_kind(type)
+        for is_kind in (
+            pa.types.is_primitive,
+            pa.types.is_decimal,
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_binary,
+            pa.types.is_large_binary,
         )
-        if not flat:
-            raise ValueError(f"column {field.name!r} is of type {type}, which is not sent")
-        if pa.types.is_timestamp(type) and type.tz is not None:
-            # Raises for a zone that nobody knows; it would otherwise fail whoever reads the first value.
-            pa.lib.string_to_tzinfo(type.tz)
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -1,5 +1,6 @@
 """Laws of opening steps, against a model that remembers everything and decides from scratch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
@@ -26,6 +27,31 @@ events: st.SearchStrategy[StepEvent] = st.one_of(
     st.builds(ReporterLost, id=ids),
     st.builds(StepsOpened, step=st.integers(0, 12).map(Step)),
 )
+
+
+def accumulated(happening: Sequence[StepEvent]) -> list[StepEvent]:
+    """The same with a clock that goes on by what each tick says, so that timers run out one by one."""
+    now = 0
+    moved: list[StepEvent] = []
+    for event in happening:
+        if isinstance(event, Tick):
+            now += event.now_ms
+            moved.append(Tick(now_ms=now))
+        else:
+            moved.append(event)
+    return moved
+
+
+#: Little happens between two ticks, and those that wait are often ahead of what is opened.
+strolls: st.SearchStrategy[list[StepEvent]] = st.lists(
+    st.one_of(
+        st.builds(Tick, now_ms=st.integers(1, 20)),
+        st.builds(Tick, now_ms=st.integers(1, 20)),
+        st.builds(RecordsReported, id=ids, step=st.integers(6, 14).map(Step), received=st.just(1)),
+        st.builds(StepsOpened, step=st.integers(1, 8).map(Step)),
+    ),
+    max_size=14,
+).map(accumulated)
 
 
 @dataclass(slots=True)
@@ -99,7 +125,7 @@ class Model:
 
 
 @law
-@given(rules, st.lists(events, max_size=25))
+@given(rules, st.one_of(st.lists(events, max_size=25), strolls))
 def test_steps_are_asked_for_exactly_when_the_rules_say(rules: StepRules, happening: list[StepEvent]) -> None:
     opener, model = StepOpener(rules, opened=Step(0)), Model(rules)
 
@@ -155,3 +181,22 @@ def test_a_source_that_went_ahead_by_itself_is_followed() -> None:
     assert opener.handle(StepsOpened(step=Step(8))) == ()
     assert opener.handle(StepsOpened(step=Step(9))) == ()
     opener.check()
+
+
+def test_the_clock_opens_a_step_although_a_record_could_wait_longer() -> None:
+    opener = StepOpener(StepRules(records_max=10, linger_ms=1_000, tick_ms=25), opened=Step(0))
+    assert opener.handle(RecordsReported(id=S1, step=Step(1), received=1)) == ()
+
+    assert opener.due_ms == 25
+    assert opener.handle(Tick(now_ms=25)) == (OpenStepsThrough(step=Step(1)),)
+
+
+def test_a_record_that_no_step_has_taken_yet_waits_anew_after_each() -> None:
+    opener = StepOpener(StepRules(records_max=10, linger_ms=30), opened=Step(0))
+    opener.handle(RecordsReported(id=S1, step=Step(9), received=1))
+    opener.handle(Tick(now_ms=20))
+
+    assert opener.handle(StepsOpened(step=Step(5))) == ()
+
+    assert opener.due_ms == 50
+    assert opener.handle(Tick(now_ms=50)) == (OpenStepsThrough(step=Step(9)),)

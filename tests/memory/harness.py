@@ -5,7 +5,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
+from types import MappingProxyType
 
+from instance.memory.rendering import Rule
 from instance.memory.rows import Row
 from instance.memory.runtime import MemoryRuntime
 from plainsong.arrow_updates import ArrowUpdates, from_ipc
@@ -34,7 +36,7 @@ TURNS_MAX = 200
 class Running:
     """A memory runtime and everything it has reported."""
 
-    def __init__(self, collections: Collections) -> None:
+    def __init__(self, collections: Collections, rules: Mapping[str, Rule] = MappingProxyType({})) -> None:
         self.collections = collections
         self.events: list[RuntimeEvent] = []
         self.uppers: dict[GlobalId, Antichain] = {}
@@ -43,7 +45,7 @@ class Running:
         self._news = asyncio.Event()
         self._performing = False
         self._peek_ids = count(1)
-        self.runtime = MemoryRuntime(collections.inputs, self._hear, collections.outputs)
+        self.runtime = MemoryRuntime(collections.inputs, self._hear, collections.outputs, rules=rules)
 
     def _hear(self, event: RuntimeEvent) -> None:
         assert not self._performing, "reported from inside perform"
@@ -71,7 +73,7 @@ class Running:
         """Waits until what was reported is as expected."""
         while not expected():
             self._news.clear()
-            await asyncio.wait_for(self._news.wait(), 10)
+            await asyncio.wait_for(self._news.wait(), 30)
 
     async def upper(self, id: str, at_least: int | None) -> None:
         """Waits until ``id`` was reported to have reached an upper."""
@@ -157,8 +159,8 @@ def finishing(**fields: PlanValue) -> Node:
 
 
 @asynccontextmanager
-async def running(collections: Collections) -> AsyncIterator[Running]:
-    harness = Running(collections)
+async def running(collections: Collections, rules: Mapping[str, Rule] = MappingProxyType({})) -> AsyncIterator[Running]:
+    harness = Running(collections, rules)
     try:
         yield harness
     finally:

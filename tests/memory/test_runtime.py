@@ -603,6 +603,29 @@ async def test_a_view_that_begins_after_its_shard_ends_replaces_what_the_shard_h
 
 
 @pytest.mark.asyncio
+async def test_a_view_that_is_computed_again_writes_only_what_its_shard_lacks() -> None:
+    collections, s1, _ = tables()
+    shard = collections.create("u1", (("k", "string"), ("n", "bigint"), ("total", "bigint")))
+    shard.append(2, ("a", 1, 1))
+    shard.advance(5)
+    async with running(collections) as it:
+        s1.advance(1)
+        it.render(MaterializedView(id=U1), objects={"u1": SUMS}, imports=("s1",))
+        it.perform(SetWritable(id=U1, writable=True))
+        await it.upper("u1", 5)
+        s1.append(2, ("a", 1))
+        for step in (3, 5):
+            s1.advance(step)
+            await it.quiet()
+        s1.append(5, ("b", 2))
+        s1.advance(6)
+        await it.upper("u1", 6)
+
+        assert shard.contents(4) == Counter({("a", 1, 1): 1})
+        assert shard.contents(5) == Counter({("a", 1, 1): 1, ("b", 1, 2): 1})
+
+
+@pytest.mark.asyncio
 async def test_a_view_that_may_not_write_follows_its_shard_and_does_not_grow() -> None:
     collections, s1, _ = tables()
     async with running(collections) as reader, running(collections) as writer:

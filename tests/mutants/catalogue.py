@@ -295,4 +295,71 @@ MUTANTS = (
         "elif all(name in wanted.description.alterable for name in fields):",
         "elif any(name in wanted.description.alterable for name in fields) or True:",
     ),
+    Mutant(
+        "a repeated report of records adds",
+        "reconcile.steps",
+        "        self._reports[id] = report\n",
+        "        earlier = known.received if known else 0\n"
+        "        self._reports[id] = _Report(step=report.step, received=report.received + earlier)\n",
+    ),
+    Mutant(
+        "a step is asked for again while the request is under way",
+        "reconcile.steps",
+        "        if self._asked > self._opened:\n            return\n",
+        "        if False:\n            return\n",
+    ),
+    Mutant(
+        "records of a lost writer open a step",
+        "reconcile.steps",
+        "                self._reports.pop(id, None)\n",
+        "",
+    ),
+    Mutant(
+        "a source that is ahead is not caught up with",
+        "reconcile.steps",
+        "self._asked = max(Step(self._opened + 1), ahead)",
+        "self._asked = Step(self._opened + 1)",
+    ),
+    Mutant(
+        "records linger from the step before",
+        "reconcile.steps",
+        "self._waiting_since = self._now if self._reports else None",
+        "self._waiting_since = self._waiting_since if self._reports else None",
+    ),
+    Mutant(
+        "the clock opens no step while records wait",
+        "reconcile.steps",
+        "        if self._rules.tick_ms:\n",
+        "        if self._rules.tick_ms and not due:\n",
+    ),
+    Mutant(
+        "a table is sealed beyond a write under way",
+        "reconcile.table_writes",
+        "return Antichain(first) if first is not None else Antichain.at(opened + 1)",
+        "return Antichain.at(opened + 1)",
+    ),
+    Mutant(
+        "a table is sealed before its writer has answered in this reign",
+        "reconcile.table_writes",
+        "        if self.in_doubt:\n            return self.told\n",
+        "",
+    ),
+    Mutant(
+        "a write that came too late is acknowledged",
+        "reconcile.table_writes",
+        "        if result.left_out:\n            write.step = None\n",
+        "        if False:\n            write.step = None\n",
+    ),
+    Mutant(
+        "writes under way are forgotten with their writer",
+        "reconcile.table_writes",
+        "        table.waiting[:0] = again\n",
+        "",
+    ),
+    Mutant(
+        "two writes to one table share a step",
+        "reconcile.table_writes",
+        "write.step = Step(first + place)",
+        "write.step = Step(first + 1)",
+    ),
 )

@@ -4,7 +4,7 @@ import os
 import signal
 import sqlite3
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
@@ -63,6 +63,7 @@ def test_whoever_is_killed_and_whenever_no_row_is_lost_and_none_doubled(tmp_path
 
             assert held(client, "made") == made_by(GENERATOR)
             assert held(client, "read") == expected
+            assert [one.error for one in client.objects()] == ["", "", ""]
             statuses: Counter[object] = Counter(row[5] for row in made_by(GENERATOR).elements())
             assert {row.status: row.n for row in client.query("SELECT * FROM counted")} == dict(statuses)
 
@@ -73,7 +74,8 @@ def killed(deployment: Deployment, random: Random) -> None:
         deployment.kill()
     for replica in (1, 2):
         if victim in (f"replica {replica}", "everything"):
-            os.kill(deployment.replica_pid(replica), signal.SIGKILL)
+            with suppress(FileNotFoundError, ProcessLookupError):  # it is about to be started again
+                os.kill(deployment.replica_pid(replica), signal.SIGKILL)
     if victim in ("controller", "everything"):
         deployment.start()
 
@@ -204,7 +206,7 @@ def test_while_the_controller_is_away_sources_and_their_views_go_on_within_the_g
             rises(client, "made")
             rises(client, "n_made")
             until(client, lambda _: counted(client, "n_t") == 1)
-            before = {name: upper(client, name) for name in ("made", "n_made", "t", "n_t")}
+            before = {name: upper(client, name) for name in ("made", "n_made")}
 
             deployment.kill()
             table_before = shard_reaches(shard(deployment, table.id), lambda _: True)
@@ -215,7 +217,8 @@ def test_while_the_controller_is_away_sources_and_their_views_go_on_within_the_g
             assert shard_reaches(shard(deployment, source.id), lambda now: now >= end) == end
             shard_reaches(shard(deployment, over_source.id), lambda now: now >= end)
             assert shard_reaches(shard(deployment, table.id), lambda _: True) == table_before
-            assert shard_reaches(shard(deployment, over_table.id), lambda _: True) <= before["n_t"]
+            # What was open when the controller died was told of the table too, and of the grant half was left then.
+            assert shard_reaches(shard(deployment, over_table.id), lambda _: True) <= end - 10
 
             deployment.start()
             until(client, online(1))

@@ -34,6 +34,7 @@ class Model:
     upper: Antichain = MINIMUM
     since: Antichain = MINIMUM
     epoch: int = 0
+    position: str = ""
     rows: list[Row] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
     #: By process: what its readers hold, which since it wants, and what it told and did not write.
@@ -43,7 +44,14 @@ class Model:
     now: float = 0.0
 
     def append(
-        self, process: int, expected: Antichain, upper: Antichain, rows: list[Row], epoch: int | None, token: str
+        self,
+        process: int,
+        expected: Antichain,
+        upper: Antichain,
+        rows: list[Row],
+        epoch: int | None,
+        token: str,
+        position: str | None,
     ) -> Appended | UpperMoved | EpochFenced | None:
         """None if it contradicts what the same process told."""
         pending = self.told[process]
@@ -62,6 +70,8 @@ class Model:
         self.epoch = max(self.epoch, epoch or 0)
         if token:
             self.tokens[token] = expected.step
+        if position is not None:
+            self.position = position
         return Appended(upper=self.settled(process))
 
     def flush(self, process: int) -> Appended | EpochFenced:
@@ -96,6 +106,7 @@ operations = st.one_of(
         st.lists(st.tuples(names, st.integers(0, 1), st.integers(0, 3), st.sampled_from([-1, 1, 2])), max_size=3),
         st.sampled_from([None, 1, 2, 3]),
         st.sampled_from(["", "", "x", "y"]),
+        st.sampled_from([None, None, "here", "there"]),  # upstream
     ),
     st.tuples(st.just("step"), handles, st.lists(st.tuples(names, st.integers(0, 1)), min_size=1, max_size=3)),
     st.tuples(st.just("take over"), handles, st.integers(0, 3)),
@@ -113,17 +124,18 @@ operations = st.one_of(
 
 async def perform(operation: tuple[object, ...], shards: list[Shard], store: ShardStore, model: Model) -> None:
     match operation:
-        case ("append", int(handle), int(mistake), int(steps), list(rows), epoch, str(token)):
+        case ("append", int(handle), int(mistake), int(steps), list(rows), epoch, str(token), position):
             assert epoch is None or isinstance(epoch, int)
+            assert position is None or isinstance(position, str)
             believed = max(0, (max(model.upper, shards[handle].told).step or 0) + mistake)
             upper = CLOSED if steps == 5 else Antichain.at(believed + steps)
             placed = [(name, n, believed + min(step, steps - 1), diff) for name, n, step, diff in rows]
-            await append(handle, believed, upper, placed, epoch, token, shards, model)
+            await append(handle, believed, upper, placed, epoch, token, position, shards, model)
         case ("step", int(handle), list(rows)):
             at = max(model.upper, shards[handle].told).step
             if at is not None:
                 placed = [(name, n, at, 1) for name, n in rows]
-                await append(handle, at, Antichain.at(at + 1), placed, None, "", shards, model)
+                await append(handle, at, Antichain.at(at + 1), placed, None, "", None, shards, model)
         case ("take over", int(handle), int(epoch)):
             taken = await shards[handle].take_over(WriterEpoch(epoch))
 
@@ -186,11 +198,12 @@ async def append(
     placed: list[Row],
     epoch: int | None,
     token: str,
+    position: str | None,
     shards: list[Shard],
     model: Model,
 ) -> None:
     expected = Antichain.at(believed)
-    wanted = model.append(handle, expected, upper, placed, epoch, token)
+    wanted = model.append(handle, expected, upper, placed, epoch, token, position)
     try:
         outcome = await shards[handle].compare_and_append(
             expected=expected,
@@ -198,6 +211,7 @@ async def append(
             updates=updates(*placed),
             writer_epoch=None if epoch is None else WriterEpoch(epoch),
             token=token,
+            position=position,
         )
     except InvariantBroken:
         assert wanted is None
@@ -228,6 +242,7 @@ async def check(shard: Shard, model: Model) -> None:
     await shard.refresh()
 
     assert (shard.upper, shard.since, shard.writer_epoch) == (model.upper, model.since, model.epoch)
+    assert shard.position == model.position
     assert [await shard.find_token(token) for token in ("x", "y")] == [model.tokens.get("x"), model.tokens.get("y")]
     last = 20 if model.upper.step is None else model.upper.step - 1
     since = model.since.step or 0
@@ -282,7 +297,7 @@ def test_a_delta_shard_whose_log_is_cleaned_up_does_what_the_model_does(script: 
     plain = list[tuple[object, ...]]()
     for operation in script:
         if operation[0] == "append":
-            operation = (*operation[:3], min(4, int(str(operation[3]))), *operation[4:6], "")
+            operation = (*operation[:3], min(4, int(str(operation[3]))), *operation[4:6], "", operation[7])
         plain.append(operation)
     plain = [one for place, operation in enumerate(plain) for one in (operation, ("maintain", place % HANDLES, 100.0))]
     with tempfile.TemporaryDirectory() as folder:
@@ -299,7 +314,7 @@ async def test_a_long_history_is_read_right_across_checkpoints_and_reopened_hand
 
     for step in range(230):
         row: Row = ("a", step % 7, step, 1 if step % 3 else -1)
-        operation = ("append", (step // 50) % HANDLES, 0, 1, [(row[0], row[1], 0, row[3])], None, f"t{step}")
+        operation = ("append", (step // 50) % HANDLES, 0, 1, [(row[0], row[1], 0, row[3])], None, f"t{step}", None)
         await perform(operation, shards, store, model)
 
     assert (tmp_path / "s1" / "_delta_log" / f"{200:020d}.checkpoint.parquet").exists()

@@ -1,8 +1,10 @@
 """Where a writer stands upstream is in the shard with what it appended, and with nothing else."""
 
+import asyncio
+
 import pytest
 
-from instance.shards.store import EpochFenced, Shard, UpperMoved
+from instance.shards.store import Appended, EpochFenced, Shard, UpperMoved
 from reconcile.frontiers import CLOSED, MINIMUM, Antichain
 from reconcile.ids import GlobalId, WriterEpoch
 from tests.shards.conftest import MakeStore
@@ -67,6 +69,21 @@ async def test_a_refused_append_moves_no_position(make_store: MakeStore) -> None
     assert await append(shard, 5, 6, "there", epoch=2) == UpperMoved(upper=at(1))
 
     assert shard.position == "here"
+
+
+@pytest.mark.asyncio
+async def test_the_loser_of_a_race_learns_the_winners_position_with_its_refusal(make_store: MakeStore) -> None:
+    shards = [await make_store().open(S1, COLUMNS) for _ in range(2)]
+
+    outcomes = await asyncio.gather(
+        *(append(shard, 0, 1 + place, f"writer {place}") for place, shard in enumerate(shards))
+    )
+
+    winner = outcomes.index(Appended(upper=max(shard.upper for shard in shards)))
+    assert outcomes[1 - winner] == UpperMoved(upper=at(1 + winner))
+    assert [shard.position for shard in shards] == [f"writer {winner}"] * 2
+    # It goes on from there as if it had been the winner.
+    assert await append(shards[1 - winner], 1 + winner, 5, "next") == Appended(upper=at(5))
 
 
 @pytest.mark.asyncio

@@ -69,7 +69,7 @@ async def everything_at_once(folder: Path, seconds: int) -> None:
 
 @pytest.mark.asyncio
 async def test_two_writers_a_compactor_and_a_reader_never_see_a_wrong_row(tmp_path: Path) -> None:
-    await everything_at_once(tmp_path, 5)
+    await everything_at_once(tmp_path, 4)
 
 
 @pytest.mark.heavy
@@ -80,7 +80,7 @@ async def test_two_writers_a_compactor_and_a_reader_never_see_a_wrong_row_in_a_m
 
 @pytest.mark.asyncio
 async def test_two_compactors_that_race_double_no_row(tmp_path: Path) -> None:
-    answers = race(tmp_path, 4, "write w", "compact left", "compact right")
+    answers = race(tmp_path, 3, "write w", "compact left", "compact right")
 
     await is_dense_and_exactly_once(tmp_path, {"w": answers["w"][0]})
     assert answers["left"][0] + answers["right"][0] > 1

@@ -1,13 +1,14 @@
 """What every shard store promises about compaction, holds and told progress."""
 
 import asyncio
+from typing import cast
 
 import pytest
 
 from instance.inputs import NotReadable
 from instance.shards.compaction import COMPACTION_BYTES_MAX, compaction_due
 from instance.shards.delta_log import AddedFile
-from instance.shards.maintenance import maintain
+from instance.shards.maintenance import maintain, maintained
 from instance.shards.rules import DEFAULT_RULES, UpkeepRules
 from instance.shards.store import Appended, EpochFenced, Shard, ShardStore, UpperMoved
 from instance.storage.readers import ShardInputs
@@ -167,6 +168,70 @@ async def test_of_a_shard_that_nobody_may_read_nothing_is_left(make_store: MakeS
     assert (again.upper, again.since) == (CLOSED, CLOSED)
     with pytest.raises(NotReadable):
         await again.snapshot(Step(1_000))
+
+
+# --- maintenance --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_a_store_maintains_what_it_has_written_once_each_and_leaves_the_rest_to_others(
+    make_store: MakeStore,
+) -> None:
+    ours, theirs = make_store(), make_store()
+    ids = [GlobalId("s", number) for number in range(5)]
+    appended, told, fenced, ended, read = [await ours.open(id, COLUMNS) for id in ids]
+    again = await ours.open(ids[0], COLUMNS)
+    elsewhere = await theirs.open(ids[4], COLUMNS)
+
+    await append(appended, 1)
+    await append(again, 1)
+    told.advance(at(3))
+    await told.flush()
+    await fenced.take_over(WriterEpoch(1))
+    await ended.advance_since(CLOSED)
+    await append(elsewhere, 1)
+    await read.refresh()
+
+    assert sorted(shard.id for shard in ours.written()) == ids[:4]
+    assert list(theirs.written()) == [elsewhere]
+
+
+class _Failing:
+    """A shard that cannot be maintained, for a reason that nobody thought of."""
+
+    id = GlobalId("s", 7)
+
+    async def refresh(self) -> Antichain:
+        raise RuntimeError("not thought of")
+
+
+@pytest.mark.asyncio
+async def test_maintenance_goes_on_whatever_happens_to_one_shard_and_ends_with_its_store(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("instance.shards.maintenance.MAINTAIN_SECONDS", 0.001)
+    store = make_store(rules=EAGER)
+    shard, failing = await store.open(S1, COLUMNS), cast("Shard", _Failing())
+    await ten_steps(shard)
+    await shard.advance_since(at(9))
+    monkeypatch.setattr(store, "written", lambda: [failing, shard])
+    compacted = asyncio.Event()
+    compact = shard.compact
+
+    async def compact_and_say() -> bool:
+        done = await compact()
+        if done:
+            compacted.set()
+        return done
+
+    monkeypatch.setattr(shard, "compact", compact_and_say)
+
+    async with maintained(store, lambda: 0.0):
+        await asyncio.wait_for(compacted.wait(), 10)
+    tasks = [task.get_name() for task in asyncio.all_tasks()]
+
+    assert "maintenance of shards" not in tasks
+    assert "not thought of" in caplog.text
 
 
 # --- holds ----------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ async def main(folder: str, what: str, name: str) -> None:
     shard = await store.open(S1, COLUMNS)
     match what:
         case "race":
-            await race(shard, name, 5)
+            await race(shard, name, 2)
         case "append":
             assert shard.upper.step is not None
             assert await append(shard, shard.upper.step, name)

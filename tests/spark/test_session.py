@@ -113,6 +113,7 @@ def test_a_jvm_that_dies_or_hangs_is_noticed_once_and_for_all(how: str, said: st
         [sys.executable, "-c", DYING, how], capture_output=True, text=True, timeout=120, env=os.environ, check=False
     )
 
+    assert run.returncode == 0, run.stderr
     story = json.loads(run.stdout.splitlines()[-1])
     assert story["deaths"] == 1
     assert len(story["told"]) == 2

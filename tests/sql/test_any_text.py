@@ -3,8 +3,17 @@
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
-from controller.sql import CompiledQuery, compile_expression, compile_predicate, explain, validate_name
+from controller.sql import (
+    CompiledQuery,
+    compile_expression,
+    compile_predicate,
+    compile_query,
+    explain,
+    validate_name,
+)
 from reconcile.errors import InvalidRequest
+from tests.sql.shapes import SHAPE_TABLES
+from tests.sql.shapes import SHAPES as SPARK_SHAPES
 from tests.sql.tables import NAMES, columns, compiled
 from tests.sql.test_plans import SHAPES
 from tests.sql.test_refusals import NOT_YET, REFUSED
@@ -25,9 +34,9 @@ PIECES = [
 
 
 @st.composite
-def mutated(draw: st.DrawFn) -> str:
+def mutated(draw: st.DrawFn, seeds: list[str]) -> str:
     """A known text with some pieces put in, cut out or doubled."""
-    text = draw(st.sampled_from(SEEDS))
+    text = draw(st.sampled_from(seeds))
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(text)))
         end = min(len(text), start + draw(st.integers(0, 12)))
@@ -36,8 +45,8 @@ def mutated(draw: st.DrawFn) -> str:
     return text
 
 
-texts = st.text(max_size=60) | mutated() | st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
-fuzzed = settings(max_examples=1_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+texts = st.text(max_size=60) | mutated(SEEDS) | st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
+fuzzed = settings(max_examples=4_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def outcome(sql: str) -> CompiledQuery | str:
@@ -56,6 +65,22 @@ def test_any_text_is_compiled_or_refused(sql: str) -> None:
     if isinstance(first, CompiledQuery):
         assert explain(first.plan, NAMES)
         assert compiled(first.text) == first
+
+
+@fuzzed
+@given(mutated(list(SPARK_SHAPES.values())))
+def test_any_text_that_needs_spark_is_compiled_or_refused(sql: str) -> None:
+    outcomes: list[CompiledQuery | str] = []
+    for _ in range(2):
+        try:
+            outcomes.append(compile_query(sql, SHAPE_TABLES))
+        except InvalidRequest as refused:
+            outcomes.append(str(refused))
+
+    assert outcomes[0] == outcomes[1]
+    if isinstance(query := outcomes[0], CompiledQuery):
+        assert explain(query.plan, NAMES)
+        assert compile_query(query.text, SHAPE_TABLES) == query
 
 
 @fuzzed

@@ -53,6 +53,7 @@ def test_columns_of_a_table_get_the_one_spelling_of_their_types() -> None:
         (columns("_step int"), "column name '_step' is reserved"),
         (columns("_DIFFerence int"), "column name '_DIFFerence' is reserved"),
         (columns("a blob"), "type 'blob' is unknown"),
+        (columns("a array<int>"), "column 'a' of a table cannot be array<int>"),
         ((Column(name="", type="int"),), "a name is empty"),
         ((Column(name="a\0", type="int"),), "cannot be used"),
     ],

@@ -161,7 +161,7 @@ SHAPES = {
 def test_each_shape_of_query_has_its_plan(shape: str) -> None:
     sql, lines = SHAPES[shape]
 
-    assert explain(compiled(sql).plan, NAMES).splitlines() == lines
+    assert explain(compiled(sql).plan, NAMES, strategies=False).splitlines() == lines
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -270,7 +270,7 @@ def test_a_view_is_inlined_with_what_it_reads() -> None:
 
     assert query.reads == (ORDERS,)
     assert query.names == ("open",)
-    assert explain(query.plan, {}).splitlines() == [
+    assert explain(query.plan, {}, strategies=False).splitlines() == [
         "group all rows as one: sum(amount) as total",
         "  project id, amount",
         "    filter status = 'open'",

@@ -105,8 +105,12 @@ UNSENT = {
     "nothing": b"",
     "no columns": stream(pa.table({})),
     "null": stream(pa.table({"a": pa.nulls(3)})),
-    "lists": stream(pa.table({"a": [[1], [2]]})),
-    "structs": stream(pa.table({"a": [{"b": 1}]})),
+    "lists of nulls": stream(pa.table({"a": [[None], [None]]})),
+    "structs of nothing": stream(pa.table({"a": pa.array([{}], pa.struct([]))})),
+    "lists of such structs": stream(pa.table({"a": pa.array([[{}]], pa.list_(pa.struct([])))})),
+    "a time zone that nobody knows, inside": stream(
+        pa.table({"a": pa.array([[1]], pa.list_(pa.timestamp("us", "Nowhere/Land")))})
+    ),
     "dictionaries": stream(pa.table({"a": pa.array(["x", "x"]).dictionary_encode()})),
     "runs": stream(pa.table({"a": pa.RunEndEncodedArray.from_arrays(pa.array([1 << 30], pa.int32()), ["x"])})),
     "a time zone that nobody knows": stream(pa.table({"a": pa.array([1], pa.timestamp("us", "Nowhere/Land"))})),
@@ -115,6 +119,18 @@ UNSENT = {
     "compressed by zstd": stream(pa.table({"a": [0] * 10_000}), compression="zstd"),
     "compressed by lz4": stream(pa.table({"a": ["x" * 10_000]}), compression="lz4"),
 }
+
+
+NESTED = {
+    "lists": pa.table({"a": [[1], None, [2, None]]}),
+    "structs": pa.table({"a": [{"b": 1, "c": ["x"]}, None]}),
+    "maps": pa.table({"a": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int32()))}),
+}
+
+
+@pytest.mark.parametrize("what", NESTED)
+def test_lists_structs_and_maps_are_sent(what: str) -> None:
+    assert from_ipc(to_ipc(NESTED[what])).equals(NESTED[what])
 
 
 @pytest.mark.parametrize("what", UNSENT)

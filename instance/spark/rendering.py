@@ -1,0 +1,35 @@
+"""Rules for the operators that only Spark has."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from instance.memory.rendering import Await, Renderer, Rule, Tree
+from instance.memory.rows import declared_format
+from instance.spark.operators import SparkLinear, SparkSql, SqlInput
+from instance.spark.session import SparkHost
+
+
+def spark_rules(host: SparkHost, scratch: Path) -> Mapping[str, Rule]:
+    """Renders ``sql`` and ``sql_linear``; what is shipped to Spark lies under ``scratch`` meanwhile."""
+
+    def linear(renderer: Renderer, fields: Mapping[str, Any]) -> Tree:
+        alias, input = fields["input"]
+        tree = renderer.tree(input)
+        format = declared_format(fields["columns"])
+        return Await(
+            operator=SparkLinear(host, scratch, alias=alias, text=fields["text"], format=format), inputs=(tree,)
+        )
+
+    def general(renderer: Renderer, fields: Mapping[str, Any]) -> Tree:
+        trees = [renderer.tree(input) for _, input, _ in fields["inputs"]]
+        inputs = [
+            SqlInput(alias=alias, format=tree.format, key=key)
+            for (alias, _, key), tree in zip(fields["inputs"], trees, strict=True)
+        ]
+        operator = SparkSql(
+            host, scratch, inputs=inputs, text=fields["text"], format=declared_format(fields["columns"])
+        )
+        return Await(operator=operator, inputs=tuple(trees))
+
+    return {"sql": general, "sql_linear": linear}
