@@ -16,6 +16,8 @@ from instance.spine.files import RunFiles, TooNarrow, Widths, widths_of
 from instance.spine.run import Part, Run, Updates, joined, slices
 from instance.spine.sizes import SIZES, Sizes
 
+#: A run is merged when the younger ones together have reached this part of its size.
+REACH = 4
 #: So many runs of about one size are left beside each other: more make merges rarer and reads slower.
 STANDING = 3
 
@@ -30,7 +32,7 @@ def window_due(sizes: Sequence[int | None], rows_max: int | None = None) -> tupl
         begin, total = end, 0
         while begin > 0:
             size = sizes[begin - 1]
-            if size is None or (total and size > total) or (rows_max is not None and total + size > rows_max):
+            if size is None or (total and size > REACH * total) or (rows_max is not None and total + size > rows_max):
                 break
             begin, total = begin - 1, total + size
         if end - begin > STANDING:

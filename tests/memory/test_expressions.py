@@ -172,7 +172,7 @@ def test_what_is_not_needed_is_not_computed(text: str) -> None:
         ("x.a", "names a table"),
         ("TRY_CAST(s AS INT)", "TRY_CAST is not supported"),
         ("(SELECT 1)", "not supported"),
-        ("CAST(a AS ARRAY<INT>)", "is unknown"),
+        ("CAST(a AS ARRAY<INT>)", "int cannot be cast to array<int>"),
         ("(" * 300 + "a" + ")" * 300, "deep"),
     ],
 )

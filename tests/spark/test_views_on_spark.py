@@ -74,7 +74,13 @@ async def maintained(spark: SparkHost, scratch: Path, sql: str, histories: dict[
             assert rounded(await it.peek("u100", at)) == rounded(expected), f"at step {at}"
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+#: Every fourth in the default suite: each takes most of a second.
+SHAPE_PARAMETERS = [
+    pytest.param(shape, marks=() if place % 4 == 0 else pytest.mark.heavy) for place, shape in enumerate(SHAPES)
+]
+
+
+@pytest.mark.parametrize("shape", SHAPE_PARAMETERS)
 @pytest.mark.asyncio
 async def test_a_view_is_what_spark_answers_at_every_step(spark: SparkHost, tmp_path: Path, shape: str) -> None:
     random = Random(shape)
