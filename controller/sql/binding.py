@@ -15,6 +15,7 @@ from controller.sql.names import column_reference, same_name, shown
 from controller.sql.refusals import SqlText, did_you_mean
 from controller.sql.relations import Column
 from controller.sql.type_rules import UNKNOWN, VOID, common_type
+from controller.sql.writing import spark_text
 from plainsong.types import array_of, element_type, is_nested, struct_fields
 from reconcile.errors import InvalidRequest
 from reconcile.plan_tree import Node
@@ -63,7 +64,7 @@ def outermost_aggregates(tree: exp.Expr) -> list[exp.Expr]:
 
 def sql_text(tree: exp.Expr) -> str:
     """The text of an expression as plans carry it."""
-    return tree.sql(dialect="spark", comments=False)
+    return spark_text(tree)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,12 @@
 
 The pure function at the border between what users write and what instances run. Equal texts over an equal catalog
 give equal plans, on every controller and at every time, since plans are compared to decide what keeps running. What
-cannot be compiled is refused with its place in the text; sound SQL that is only beyond our operators so far is
-refused as ``NotYet``, so that a later fallback has one thing to catch.
+cannot be compiled is refused with its place in the text; sound SQL that is only beyond us so far is refused as
+``NotYet``.
+
+A query becomes as many small steps as it has clauses. What every executor knows is a node of its own kind; the rest is
+text that Spark runs: for single rows (``sql_linear``), for the rows of touched keys, or for all rows (``sql``). The
+answer never depends on the order in which rows come: see ``aggregates`` and ``windows``.
 """
 
 from sqlglot import exp
@@ -14,12 +18,13 @@ from controller.sql.expressions import binder, own_scope
 from controller.sql.group_keys import ordinal
 from controller.sql.names import column_reference
 from controller.sql.ordered import row_count
-from controller.sql.parsing import guarded, parse_statement, statement_text
+from controller.sql.parsing import guarded, parse_statement
 from controller.sql.queries import QueryCompiler
 from controller.sql.refusals import SqlText
 from controller.sql.relations import Catalog, CompiledQuery, Ordering
 from controller.sql.steadiness import refuse_unsteady
 from controller.sql.strategies import refuse_recomputed
+from controller.sql.writing import spark_text
 from reconcile.errors import InvalidRequest
 
 
@@ -48,7 +53,7 @@ def _compile(
     refuse_unsteady(sql, tree)
     while isinstance(tree, exp.Subquery) and not any(value for name, value in tree.args.items() if name != "this"):
         tree = tree.this
-    canonical = statement_text(tree)
+    canonical = spark_text(tree)
     order, limit = (tree.args.get("order"), tree.args.get("limit")) if allow_order else (None, None)
     for clause in (order, limit):
         if clause is not None:

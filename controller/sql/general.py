@@ -11,7 +11,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from controller.sql.aggregates import bind_aggregate, bind_filtered, bind_within
-from controller.sql.binding import GENERAL, Binder, Bound, Handler, field_of, marked
+from controller.sql.binding import GENERAL, Binder, Bound, Handler, field_of, marked, sql_text
 from controller.sql.names import column_reference, shown
 from controller.sql.refusals import did_you_mean
 from controller.sql.spark_functions import (
@@ -52,7 +52,7 @@ def called(node: exp.Expr) -> str:
     """The name of a call as Spark is given it; empty if it is written in another way."""
     if isinstance(node, exp.Anonymous):
         return node.name.lower()
-    match = _CALL.match(node.sql(dialect="spark", comments=False))
+    match = _CALL.match(sql_text(node))
     return match[1].lower() if match else ""
 
 
@@ -362,10 +362,13 @@ _HANDLERS: Mapping[type[exp.Expr], Handler] = {
     **dict.fromkeys(
         (exp.NullSafeEQ, exp.NullSafeNEQ, exp.RegexpLike, exp.ILike, exp.Like, exp.Is, exp.Escape), _condition
     ),
-    **dict.fromkeys((
+    **dict.fromkeys(
+        (
             *(exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseNot, exp.IntDiv),
             *(exp.BitwiseLeftShift, exp.BitwiseRightShift),
-        ), _bits),
+        ),
+        _bits,
+    ),
     **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.All), _quantified),
     exp.Any: _any_as_aggregate,
     exp.Window: bind_window,

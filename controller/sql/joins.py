@@ -9,7 +9,19 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from controller.sql.binding import COMPARED, Binder, Binding, Bound, Compiled, Scope, all_of, conjuncts, marked, operand
+from controller.sql.binding import (
+    COMPARED,
+    Binder,
+    Binding,
+    Bound,
+    Compiled,
+    Scope,
+    all_of,
+    conjuncts,
+    marked,
+    operand,
+    sql_text,
+)
 from controller.sql.names import same_name, shown
 from controller.sql.refusals import SqlText, did_you_mean
 from controller.sql.sources import Joiner, Part, Source, columns_of, part_of, scope_of
@@ -78,7 +90,7 @@ def _key(condition: Bound, ours: set[str], theirs: set[str]) -> tuple[str, str] 
     for left, right in (sides, sides[::-1]):
         reads = columns_of(left), columns_of(right)
         if all(reads) and reads[0] <= ours and reads[1] <= theirs:
-            return left.sql(dialect="spark", comments=False), right.sql(dialect="spark", comments=False)
+            return sql_text(left), sql_text(right)
     return None
 
 

@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError, TokenError
-from sqlglot.generators.spark import SparkGenerator
 from sqlglot.tokenizer_core import Token, TokenType
 
 from controller.sql.names import SPARK, shown
@@ -50,21 +49,6 @@ def parse_expression(sql: SqlText) -> exp.Expr:
         if token.token_type is TokenType.SEMICOLON:
             raise sql.refusal(token.start, "an expression has no semicolon", hint="give one expression")
     return _parsed(sql, lambda: SPARK.parse_into(exp.Condition, sql.text))
-
-
-class _Faithful(SparkGenerator):
-    """Writes what was read: the generator of the dialect knows neither QUALIFY nor exact percentiles."""
-
-    TRANSFORMS: ClassVar = {
-        kind: write
-        for kind, write in SparkGenerator.TRANSFORMS.items()
-        if kind not in (exp.Select, exp.WithinGroup, exp.PercentileCont)
-    }
-
-
-def statement_text(tree: exp.Expr) -> str:
-    """The text of a query, which is read as the same query again."""
-    return str(_Faithful(dialect=SPARK, comments=False).generate(tree))
 
 
 def guarded(compile: Callable[[], Value]) -> Value:

@@ -14,11 +14,7 @@ _LISTED_MAX = 8
 
 
 class NotYet(InvalidRequest):
-    """Sound SQL that no operator of ours computes yet.
-
-    The seam for later work: whoever can run the whole query in another way, such as recomputing it in full, catches
-    this and only this; every other refusal stands whatever runs the query.
-    """
+    """Sound SQL that we do not compile yet; every other refusal stands whatever runs the query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

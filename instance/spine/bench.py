@@ -134,7 +134,7 @@ def stepped_beside_merges(state: State) -> dict[str, Any]:
     """Steps with merges in a thread; with one large merge of everything at the beginning."""
     spine = state.spine
     both: list[float] = []
-    during = most = 0
+    during = most = allocated = 0
     # Not what would be due, but the worst that ever is.
     largest = spine._merge(0, spine.runs, to_file=True)
     with ThreadPoolExecutor(2) as threads:
@@ -148,12 +148,14 @@ def stepped_beside_merges(state: State) -> dict[str, Any]:
             state.compact()
             during += largest in under_way.values()
             most = max(most, spine.runs)
+            allocated = max(allocated, resident().get("allocated", 0))
             under_way |= {threads.submit(merge.run): merge for merge in merges(spine)}
             for future in [each for each in under_way if each.done()]:
                 spine.install(under_way.pop(future), future.result())
         for future, merge in under_way.items():
             spine.install(merge, future.result())
-    return {**percentiles(both), "steps_during_the_largest_merge": during, "runs_at_most": most}
+    counts = {"steps_during_the_largest_merge": during, "runs_at_most": most}
+    return {**percentiles(both), **counts, "allocated_at_most_mb": allocated // 1_000_000}
 
 
 def points(state: State) -> dict[str, Any]:
@@ -180,6 +182,7 @@ def restored(state: State, files: RunFiles) -> dict[str, float]:
     while (merge := state.spine.saving()) is not None:
         state.spine.install(merge, merge.run())
     manifest = state.spine.manifest(Antichain.at(state.step + 1))
+    files.remove(state.spine.obsolete(manifest))
     key = state.some_keys(1)
     quick = seconds(lambda: Spine.restore(files, manifest).lookup(key))
     whole = seconds(lambda: Spine.restore(files, manifest, whole=True).lookup(key))
@@ -193,11 +196,10 @@ def figures(rows: int) -> dict[str, Any]:
         before = resident()
         state = State(Spine(COLUMNS, ["key"], files), rows)
         result: dict[str, Any] = {"rows": rows, "filling": filled(state)}
-        versions = state.versions.nbytes
         after = resident()
         result["bytes_a_row"] = {
             "stored": _short(state.spine.bytes / state.spine.rows),
-            **{kind: _short((after[kind] - before[kind] - versions * (kind == "allocated")) / rows) for kind in after},
+            **{kind: _short((after[kind] - before[kind]) / rows) for kind in after},
         }
         result["step"] = stepped(state)
         result["step_beside_merges"] = stepped_beside_merges(state)

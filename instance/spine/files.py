@@ -94,6 +94,7 @@ class RunFiles:
                 with pa.OSFile(str(fresh), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
                     for part in parts:
                         writer.write_batch(widths.batch(part, schema))
+                        del part  # it may be large, and the next is made now
                         failpoint("spine-part-written")
                 sync(fresh)
                 failpoint("spine-synced")

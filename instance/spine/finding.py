@@ -68,7 +68,7 @@ class Wanted:
             searched = searched[2 * first : 2 * last]
         if not len(searched):
             return
-        bounds = part.hashes.searchsorted(searched)
+        bounds = part.searched(searched)
         if self._reaches_top:
             top = searched == 0
             top[0::2] = False

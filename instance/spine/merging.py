@@ -2,8 +2,9 @@
 
 Runs are merged with their neighbours in age, so that an older run never has later steps than a younger one and a
 stable sort by hash leaves the changes of a row in the order of their steps. A run is merged once the younger ones
-together are as large as it is, and there are a few of them: every merge at least doubles the run that an update is in,
-so there are O(log n) runs and an update is written O(log n) times.
+together have reached a part of its size, and there are a few of them. So sizes fall geometrically, there are O(log n)
+runs, and an update is written O(log n) times. Merging earlier makes for more writing and fewer runs: a read pays for
+every large run, because each is beyond the processor's cache.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,14 +13,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 
+from instance.spine.consolidation import consolidated
 from instance.spine.files import RunFiles, TooNarrow, Widths, widths_of
 from instance.spine.run import Part, Run, Updates, joined, slices
 from instance.spine.sizes import SIZES, Sizes
 
-#: A run is merged when the younger ones together have reached this part of its size.
+#: A run is merged when the younger ones together, times this, have reached its size.
 REACH = 4
 #: So many runs of about one size are left beside each other: more make merges rarer and reads slower.
-STANDING = 3
+STANDING = 2
+#: After a merge of so many rows, memory is given back to the system.
+RELEASED_ROWS = 1 << 18
 
 
 def window_due(sizes: Sequence[int | None], rows_max: int | None = None) -> tuple[int, int] | None:
@@ -72,14 +76,18 @@ class Merge:
             return self._written(self.files, widths)
         except TooNarrow:
             return self._written(self.files, replace(widths, diff=8))
+        finally:
+            if self.rows >= RELEASED_ROWS:
+                # Or Arrow keeps for later what a part needed.
+                pa.default_memory_pool().release_unused()
 
     def _written(self, files: RunFiles, widths: Widths) -> Run | None:
-        parts = self._parts()
-        first = next(parts, None)
-        if first is None:
+        file = files.write(self.number, self.schema, widths, self._parts())
+        parts = files.mapped(file, self.schema)
+        if not parts:
+            files.remove([file.name])
             return None
-        file = files.write(self.number, self.schema, widths, _chain(first, parts))
-        return Run.of(self.number, files.mapped(file, self.schema), self.horizon, file)
+        return Run.of(self.number, parts, self.horizon, file)
 
     def _parts(self) -> Iterator[Part]:
         """The parts of the result, in order; none is empty."""
@@ -87,18 +95,29 @@ class Merge:
         row_bytes = sum(run.bytes for run in self.runs) // self.rows + 1
         for low, high in slices(self.runs, max(1, min(rows_max, self.sizes.part_bytes_max // row_bytes))):
             pieces = [piece for run in self.runs for piece in run.between(low, high)]
-            if pieces and len(merged := merged_updates(pieces, self.horizon)):
+            merged = merged_updates(pieces, self.horizon) if pieces else None
+            if merged:
                 yield Part.of(merged)
+            # Before the next part is made: two at a time would be twice the memory.
+            del merged
 
 
-def _chain(first: Part, others: Iterator[Part]) -> Iterator[Part]:
-    yield first
-    yield from others
+def merged_updates(pieces: list[Updates], horizon: int) -> Updates:
+    """Consolidates sorted pieces, the oldest first, with everything up to ``horizon`` folded into one change there.
 
-
-def merged_updates(pieces: Sequence[Updates], horizon: int) -> Updates:
-    """Consolidates sorted pieces, the oldest first, with everything up to ``horizon`` folded into one change there."""
+    Takes the pieces out of the list: they may be large, and go as soon as they are not needed.
+    """
+    is_sorted = len(pieces) == 1
     updates = joined(pieces)
-    if len(updates) and int(updates.steps.min()) < horizon:
-        updates = replace(updates, steps=np.maximum(updates.steps, horizon))
-    return updates.consolidated(by_step=True, is_sorted=len(pieces) == 1)
+    pieces.clear()
+    steps = updates.steps
+    if len(steps) and int(steps.min()) < horizon:
+        steps = np.maximum(steps, horizon)
+    columns = list(updates.columns)
+    found = consolidated(updates.hashes, columns, steps, updates.diffs, is_sorted=is_sorted, in_runs=True)
+    del updates, steps
+    if len(columns) and not (found.in_place and len(found.places) == len(columns[0])):
+        chosen = pa.array(found.places)
+        for place in range(len(columns)):
+            columns[place] = columns[place].take(chosen)
+    return Updates(columns=columns, hashes=found.hashes, steps=found.steps, diffs=found.diffs)

@@ -7,7 +7,7 @@ Arrow can address and a merge never holds more than a part.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from instance.spine.consolidation import Consolidated, Numbers, consolidated
 from instance.spine.hashing import Hashes
+from instance.spine.searching import AMONG_MIN, SOUGHT_MIN, fences_of, searched
 from instance.spine.values import Places
 
 #: How much of a hash comes from the row. The rest comes from the key.
@@ -72,7 +73,7 @@ def joined(pieces: Sequence[Updates]) -> Updates:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Part:
     """Part of a run. Steps are stored less ``base``, steps and diffs in as few bytes as all of the run need."""
 
@@ -81,6 +82,8 @@ class Part:
     steps: NDArray[np.integer[Any]]
     diffs: NDArray[np.integer[Any]]
     base: int = 0
+    #: Nothing, or the fences among the hashes, made when many keys are first looked for.
+    _fences: list[Hashes] = field(default_factory=list, repr=False)
 
     @classmethod
     def of(cls, updates: Updates) -> "Part":
@@ -111,6 +114,14 @@ class Part:
             steps=self._steps_of(self.steps[places]),
             diffs=self.diffs[places].astype(np.int64),
         )
+
+    def searched(self, sought: Hashes) -> Places:
+        """How many hashes are less than each of these."""
+        if len(sought) < SOUGHT_MIN or len(self) < AMONG_MIN:
+            return self.hashes.searchsorted(sought)
+        if not self._fences:
+            self._fences.append(fences_of(self.hashes))
+        return searched(self.hashes, self._fences[0], sought)
 
     def _steps_of(self, stored: NDArray[np.integer[Any]]) -> Numbers:
         return stored.astype(np.int64) + self.base if self.base else stored.astype(np.int64)

@@ -14,7 +14,7 @@ class Sizes:
     #: About how many rows a piece of ``contents`` has at most.
     piece_rows: int = 1 << 17
     #: What a merge holds at once, unless there would be too many parts, but never more than so many bytes.
-    part_rows: int = 1 << 20
+    part_rows: int = 1 << 21
     parts_max: int = 16
     part_bytes_max: int = 1 << 29
 

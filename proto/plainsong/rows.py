@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeAlias, overload
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 
 from plainsong.errors import InvalidRequest
-from plainsong.types import type_name
+from plainsong.types import is_nested, type_name
 from reconcile.errors import InvalidRequest as CoreInvalidRequest
 
 #: What can be inserted: dictionaries by column name, tuples in the order of the columns, or Arrow.
@@ -210,7 +210,8 @@ def _array(name: str, values: Iterable[Any]) -> pa.Array:
             return array.cast(pa.string())
         if pa.types.is_timestamp(array.type):
             return array.cast(pa.timestamp("us", tz="UTC"))
-        type_name(array.type)
+        if is_nested(name_of := type_name(array.type)):
+            raise CoreInvalidRequest(f"type {name_of} has no place in a table", hint="make a column of each part")
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise InvalidRequest(
             f"the values of column {name!r} have no common type",

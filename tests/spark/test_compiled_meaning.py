@@ -11,8 +11,10 @@ import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 import pytest
 
 from controller.sql import compile_query
+from controller.sql.strategies import nodes
 from instance.spark.session import SparkHost
 from plainsong.types import schema
+from reconcile.plan_tree import Node
 from tests.spark.plan_texts import plan_text
 from tests.sql.calls import GROUP_CALLS, ROW_CALLS, WINDOW_CALLS
 from tests.sql.shapes import IDS, SHAPE_TABLES, SHAPES
@@ -112,3 +114,24 @@ def test_a_plan_gives_the_columns_and_rows_that_spark_gives_whole_and_in_parts(s
     for place, *row in spark.session.sql(asked).collect():
         bags[place][plain(row)] += 1
     assert bags == [bags[0]] * len(texts)
+
+
+@pytest.mark.parametrize("key", ["x", "b"])
+def test_a_wrong_key_would_be_noticed(spark: SparkHost, key: str) -> None:
+    [node] = [
+        node
+        for node in nodes(
+            compile_query("SELECT x, count(*) OVER (PARTITION BY b ORDER BY y) AS n FROM t", SHAPE_TABLES).plan
+        )
+        if node.op == "sql"
+    ]
+    fields: dict[str, Any] = dict(node.fields)
+    [(alias, input, _)] = fields["inputs"]
+    claimed = Node(op="sql", fields=(("inputs", ((alias, input, (key,)),)), *node.fields[1:]))
+
+    bags = [
+        Counter(plain(tuple(row)) for row in spark.session.sql(plan_text(claimed, parts=parts)).collect())
+        for parts in (1, 2)
+    ]
+
+    assert (bags[0] == bags[1]) == (key == "b")

@@ -73,13 +73,13 @@ def test_a_spine_in_memory_writes_nothing_and_has_no_manifest() -> None:
 
 
 def test_large_runs_are_in_files_and_small_ones_after_saving(tmp_path: Path) -> None:
-    spine, files = filled(tmp_path, steps=9)
+    spine, files = filled(tmp_path, steps=10)
     assert 0 < spine.bytes_in_memory < spine.bytes
 
     save(spine)
 
     assert spine.bytes_in_memory == 0
-    named = set(spine.manifest(Antichain.at(9)).files)
+    named = set(spine.manifest(Antichain.at(10)).files)
     assert named <= set(files.names())
 
 

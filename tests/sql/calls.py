@@ -8,7 +8,8 @@ format_number(d, 2) format_string('%s', c) printf('%s', c) regexp_replace(c, 'x'
 regexp_substr(c, 'x') space(2) split_part(c, 'x', 1) conv(c, 10, 16) bin(a) date_format(at, 'yyyy') from_unixtime(a)
 dayname(day) monthname(day) typeof(a) url_encode(c) parse_url(c, 'HOST') mask(c) quote(c) array_join(items, ',')
 lpad(c, 3, 'x') rpad(c, 3, 'x') substring(c, 1, 2) overlay(c, 'x', 1) elt(1, c, c) ucase(c) lcase(c) len(c)
-char_length(c) octet_length(c) bit_length(c) ascii(c) instr(c, 'x') locate('x', c) position('x' IN c) find_in_set(c, 'a,b')
+char_length(c) octet_length(c) bit_length(c) ascii(c) instr(c, 'x') locate('x', c) position('x' IN c)
+find_in_set(c, 'a,b')
 levenshtein(c, c) size(items) cardinality(mp) array_size(items) year(day) month(day) day(day) dayofmonth(day)
 dayofweek(day) dayofyear(day) weekofyear(day) weekday(day) quarter(day) hour(at) minute(at) second(at) hash(a, c)
 datediff(day, day) date_diff(day, day) json_array_length(c) regexp_count(c, 'x') regexp_instr(c, 'x') unix_date(day)
@@ -41,15 +42,16 @@ from_json(c, 'p INT, q ARRAY<STRING>') from_json(c, 'map<string,int>') c RLIKE '
 """
 _GROUPS = """
 count(DISTINCT a) count(DISTINCT a, c) count(a, c) sum(DISTINCT a) avg(DISTINCT m) min(DISTINCT c) count_if(a > 0)
-approx_count_distinct(a) stddev(a) std(d) stddev_samp(m) stddev_pop(d) variance(d) var_samp(a) var_pop(a) bool_and(a > 0)
+approx_count_distinct(a) stddev(a) std(d) stddev_samp(m) stddev_pop(d) variance(d) var_samp(a) var_pop(a)
+bool_and(a > 0)
 every(a > 0) bool_or(a > 0) some(a > 0) bit_and(a) bit_or(a) bit_xor(a) max_by(c, a) min_by(m, a) median(a)
 percentile(a, 0.5) percentile(d, array(0.1, 0.9)) percentile_cont(0.5) WITHIN GROUP (ORDER BY d)
 mode() WITHIN GROUP (ORDER BY c) listagg(c, ',') WITHIN GROUP (ORDER BY a) collect_list(a) collect_set(c) array_agg(d)
 mean(a) mean(d) try_sum(a) max(items) min(st) sum(d) FILTER (WHERE a > 0) collect_set(a) FILTER (WHERE a > 0)
 """
 _WINDOWS = """
-row_number() rank() dense_rank() ntile(2) percent_rank() cume_dist() lag(c) lead(m, 1) first_value(c) sum(a) sum(m) avg(d)
-avg(a) min(day) count(*) stddev(d) collect_list(a) max_by(c, a)
+row_number() rank() dense_rank() ntile(2) percent_rank() cume_dist() lag(c) lead(m, 1) first_value(c) sum(a) sum(m)
+avg(d) avg(a) min(day) count(*) stddev(d) collect_list(a) max_by(c, a)
 """
 
 
@@ -61,7 +63,9 @@ def _split(text: str) -> list[str]:
     for place, character in enumerate(words):
         depth += (character in "([") - (character in ")]")
         before, after = words[:place].rsplit(" ", 1)[-1], words[place + 1 :].split(" ", 1)[0]
-        operator = before in joined or after in joined or before == "1" and after in ("DAY", "MONTH", "HOUR", "MINUTE")
+        operator = (
+            before in joined or after in joined or (before == "1" and after in ("DAY", "MONTH", "HOUR", "MINUTE"))
+        )
         if character == " " and depth == 0 and not operator:
             calls.append("")
         else:

@@ -46,7 +46,7 @@ def mutated(draw: st.DrawFn, seeds: list[str]) -> str:
 
 
 texts = st.text(max_size=60) | mutated(SEEDS) | st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
-fuzzed = settings(max_examples=4_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+fuzzed = settings(max_examples=1_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def outcome(sql: str) -> CompiledQuery | str:
