@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import plainsong
@@ -17,9 +18,10 @@ def jvm_of(pid: int) -> int:
     """The JVM that an instance started."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         # pid (name) state parent ...; the name may hold anything but ends with the last bracket.
-        name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
-        if name == "java" and int(rest.split()[1]) == pid:
-            return int(stat.parent.name)
+        with suppress(FileNotFoundError, ProcessLookupError):
+            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+            if name == "java" and int(rest.split()[1]) == pid:
+                return int(stat.parent.name)
     raise AssertionError(f"process {pid} has started no JVM")
 
 
