@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from types import CodeType, ModuleType
 
+from hypothesis import Phase, settings
+
 from tests.mutants.catalogue import MUTANTS, Mutant
 
 VARIABLE = "PLAINSONG_MUTANT"
@@ -42,6 +44,10 @@ class MutantFinder(importlib.abc.MetaPathFinder):
         assert spec.origin is not None
         return importlib.util.spec_from_file_location(fullname, loader=MutantLoader(self._mutant, spec.origin))
 
+
+# That a bug is caught is all that counts here; the smallest example of it would take most of the time.
+settings.register_profile("mutant", phases=[Phase.explicit, Phase.generate])
+settings.load_profile("mutant")
 
 planted = next((mutant for mutant in MUTANTS if mutant.name == os.environ.get(VARIABLE)), None)
 if planted is not None:
