@@ -38,9 +38,10 @@ format: venv ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: venv ## measure the core and the control plane, each beside a yardstick
+bench: venv ## measure the core, the control plane and the shards, each beside a yardstick
 	$(BIN)/plainsong bench core
 	$(BIN)/plainsong bench control
+	$(BIN)/plainsong bench shards
 
 lock: ## resolve setup.cfg again into requirements/*.lock (needs pip-tools)
 	$(PIP_COMPILE) --extra dev --extra spark --output-file $(LOCK) setup.cfg requirements/build.in
