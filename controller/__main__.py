@@ -11,7 +11,7 @@ import typer
 
 from controller.server import Options, serve
 from controller.settings import Settings
-from plainsong.runtimes import RuntimeKind, spark_settings
+from plainsong.runtimes import RuntimeKind, name_values, spark_settings
 from reconcile.errors import PlainsongError
 
 app = typer.Typer(add_completion=False)
@@ -63,6 +63,10 @@ def main(
     grant_every_ms: Annotated[int, typer.Option(help="How often a source opens a step without a controller.")] = (
         _DEFAULTS.grant_every_ms
     ),
+    shards: Annotated[str, typer.Option(help="Where shards are, if not in the data folder: a path or a URL.")] = "",
+    shard_option: Annotated[
+        list[str] | None, typer.Option(help="An option of the object store, name=value; repeatable.")
+    ] = None,
     runtime: Annotated[RuntimeKind, typer.Option(help="What computes views on replicas.")] = RuntimeKind.MEMORY,
     spark_master: Annotated[str, typer.Option(help="local[n], local[*] or spark://host:port.")] = "local[*]",
     spark_conf: Annotated[list[str] | None, typer.Option(help="A setting of Spark, name=value; repeatable.")] = None,
@@ -97,6 +101,7 @@ def main(
     )
     try:
         spark = spark_settings(spark_conf or ())
+        store = name_values(shard_option or (), "an option of an object store")
     except PlainsongError as error:
         typer.echo(f"plainsong controller: {error}", err=True)
         sys.exit(1)
@@ -113,6 +118,8 @@ def main(
         insecure=insecure,
         reflection=reflection,
         settings=settings,
+        shards=shards,
+        shard_options=store,
         runtime=runtime.value,
         spark_master=spark_master,
         spark_conf=spark,

@@ -51,6 +51,9 @@ class Options:
     insecure: bool = False
     reflection: bool = False
     settings: Settings = field(default_factory=Settings)
+    #: Where the shards are, if not in the data folder: any URL that deltalake accepts, with its options.
+    shards: str = ""
+    shard_options: Mapping[str, str] = field(default_factory=dict)
     #: Of the replicas that it starts: ``memory``, or ``spark`` with its settings.
     runtime: str = "memory"
     spark_master: str = "local[*]"
@@ -103,11 +106,14 @@ async def serve(options: Options) -> None:
 def _orchestrator(options: Options, deployment: str) -> ProcessOrchestrator:
     more = [
         *("--deployment", deployment),
-        *("--shards", str(options.data.absolute() / "shards")),
+        *("--shards", options.shards or str(options.data.absolute() / "shards")),
+        *("--beside", str(options.data.absolute())),
         *("--orphan-timeout-ms", str(options.orphan_timeout_ms)),
     ]
     if options.tls is not None:
         more += ["--tls", str(options.tls.absolute())]
+    for name, value in options.shard_options.items():
+        more += ["--shard-option", f"{name}={value}"]
     if options.runtime != "memory":
         more += ["--runtime", options.runtime, "--spark-master", options.spark_master]
         for name, value in options.spark_conf.items():

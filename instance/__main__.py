@@ -13,7 +13,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 import typer
 
 from instance.server import Options, serve
-from plainsong.runtimes import RuntimeKind, spark_settings
+from plainsong.runtimes import RuntimeKind, name_values, spark_settings
 from plainsong.security import ServerTls
 from reconcile.errors import PlainsongError
 from reconcile.ids import Epoch, ReplicaId
@@ -24,7 +24,9 @@ app = typer.Typer(add_completion=False)
 @app.command(name="instance")
 def main(
     data: Annotated[Path, typer.Option(help="Its own folder: the highest epoch it has seen, and its address.")],
-    shards: Annotated[Path, typer.Option(help="The folder of the shards, shared by all replicas.")],
+    shards: Annotated[
+        str, typer.Option(help="The folder of the shards, shared by all replicas, or a URL like s3://...")
+    ],
     listen: Annotated[str, typer.Option(help="host:port; port 0 picks one.")] = "127.0.0.1:0",
     deployment: Annotated[str, typer.Option(help="The deployment it belongs to; others are refused.")] = "",
     replica: Annotated[int | None, typer.Option(help="Its replica id; a greeting for another is refused.")] = None,
@@ -34,6 +36,10 @@ def main(
     orphan_timeout_ms: Annotated[int, typer.Option(help="End after so long without a controller; 0: never.")] = 0,
     tls: Annotated[Path | None, typer.Option(help="A folder of certificates, made by `plainsong certs`.")] = None,
     insecure: Annotated[bool, typer.Option(help="Listen beyond loopback without TLS.")] = False,
+    shard_option: Annotated[
+        list[str] | None, typer.Option(help="An option of the object store, name=value; repeatable.")
+    ] = None,
+    beside: Annotated[Path | None, typer.Option(help="What sources keep beside the shards, shared too.")] = None,
     runtime: Annotated[RuntimeKind, typer.Option(help="What computes views.")] = RuntimeKind.MEMORY,
     spark_master: Annotated[str, typer.Option(help="local[n], local[*] or spark://host:port.")] = "local[*]",
     spark_conf: Annotated[list[str] | None, typer.Option(help="A setting of Spark, name=value; repeatable.")] = None,
@@ -51,6 +57,8 @@ def main(
         options = Options(
             data=data,
             shards=shards,
+            shard_options=name_values(shard_option or (), "an option of an object store"),
+            beside=beside,
             listen=listen,
             deployment=deployment,
             replica=None if replica is None else ReplicaId(replica),

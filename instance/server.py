@@ -28,7 +28,7 @@ from instance.storage.types import source_types
 from plainsong.access import guards
 from plainsong.channels import aio_server, listen
 from plainsong.security import ServerTls, split_address
-from reconcile.errors import StorageFailed
+from reconcile.errors import InvalidRequest, StorageFailed
 from reconcile.ids import Epoch, ReplicaId
 from reconcile.sessions import Identity
 
@@ -40,7 +40,11 @@ class Options:
     """How one instance is started."""
 
     data: Path
-    shards: Path
+    #: A folder, or the URL of an object store with the options it needs.
+    shards: str
+    shard_options: Mapping[str, str] = field(default_factory=dict)
+    #: What sources keep beside the shards, for all replicas; None: the folder that the shards' folder is in.
+    beside: Path | None = None
     listen: str = "127.0.0.1:0"
     deployment: str = ""
     replica: ReplicaId | None = None
@@ -82,22 +86,24 @@ class Orphaned:
 async def serve(options: Options) -> None:
     """Serves until it is told to stop; what is under way is finished first."""
     _prepared(options.data, "a data folder")
-    _prepared(options.shards, "a folder of shards")
+    beside = _beside(options)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     epochs = EpochFile(options.data / "epoch")
     epochs.persist(options.epoch)
     async with _rules(options) as rules:
-        await _serve(options, stop, epochs, rules)
+        await _serve(options, stop, epochs, beside, rules)
 
 
-async def _serve(options: Options, stop: asyncio.Event, epochs: EpochFile, rules: Mapping[str, Rule]) -> None:
+async def _serve(
+    options: Options, stop: asyncio.Event, epochs: EpochFile, beside: Path, rules: Mapping[str, Rule]
+) -> None:
     orphaned = Orphaned(options.orphan_timeout_ms, stop)
-    store = DeltaShardStore(options.shards)
+    store = DeltaShardStore(options.shards, options=options.shard_options or None)
     inputs = ShardInputs(store)
     steps, reading = Steps(), BlockingPool()
-    types = source_types(steps, options.shards.parent, reading)
+    types = source_types(steps, beside, reading)
     owner = Owner(
         identity=Identity(deployment=options.deployment, replica=options.replica),
         epochs=epochs,
@@ -143,6 +149,19 @@ async def _rules(options: Options) -> AsyncIterator[Mapping[str, Rule]]:
     settings = SparkSettings(master=options.spark_master, conf=options.spark_conf)
     with spark_started(settings, options.data / "spark") as (host, scratch):
         yield spark_rules(host, scratch)
+
+
+def _beside(options: Options) -> Path:
+    """The folder of what sources keep, prepared; and that of the shards, if it is one."""
+    if "://" not in options.shards:
+        _prepared(Path(options.shards), "a folder of shards")
+        return options.beside or Path(options.shards).absolute().parent
+    if options.beside is None:
+        raise InvalidRequest(
+            f"the shards are in {options.shards}, and sources need a folder too", hint="name one with --beside"
+        )
+    _prepared(options.beside, "a folder for sources")
+    return options.beside
 
 
 def _prepared(folder: Path, purpose: str) -> None:

@@ -123,7 +123,8 @@ class Folder:
         # Within the clock's grain of a change there may be another that does not show.
         self._folder_time = now if time.time() - now / 1e9 > _QUIET_S else None
         found = sorted(self._candidates(root), key=lambda file: (file.mtime_ns, file.name))
-        ready = {file.name for file in self._ready}
+        begun = set() if self._open is None else {self._open.file.name}
+        ready = {file.name for file in self._ready} | begun
         unsettled: dict[str, tuple[int, int]] = {}
         for file in found:
             if file.name in ready:

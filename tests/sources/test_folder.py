@@ -208,6 +208,20 @@ def test_a_large_file_is_taken_in_pieces_and_resumed_in_the_middle(
     assert taken(again) == []
 
 
+def test_a_file_that_is_being_taken_is_not_found_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "_BATCH_ROWS", 3)
+    monkeypatch.setattr("instance.storage.file_reading.PIECE_BYTES", 16)
+    place.write("a.csv", *range(12))
+    folder = place.opened()
+    settled(folder)
+    begun = folder.take()
+    assert begun is not None
+
+    settled(folder)
+
+    assert ids([begun, *taken(folder)]) == list(range(12))
+
+
 def test_a_file_that_changes_while_it_is_taken_is_trouble(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "_BATCH_ROWS", 1)
     monkeypatch.setattr("instance.storage.file_reading.PIECE_BYTES", 20)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from instance.spine import files as files_module
 from instance.spine.files import RunFiles
 from instance.spine.manifest import Manifest
 from instance.spine.sizes import Sizes
@@ -222,3 +223,29 @@ def test_a_process_that_is_killed_while_it_writes_loses_nothing_that_a_manifest_
     restored.insert(rows(6, 5))
     save(restored)
     restored.check()
+
+
+def test_a_file_is_synced_before_it_has_its_name_and_its_name_before_anybody_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spine, _ = filled(tmp_path)
+    synced: list[tuple[Path, set[str]]] = []
+    sync = files_module.sync
+
+    def names() -> set[str]:
+        return {path.name for path in tmp_path.iterdir()}
+
+    def told(path: Path) -> None:
+        synced.append((path, names()))
+        sync(path)
+
+    monkeypatch.setattr(files_module, "sync", told)
+    before = names()
+    merge = spine.saving()
+    assert merge is not None
+    run = merge.run()
+
+    assert run is not None
+    assert run.file is not None
+    name = run.file.name
+    assert synced == [(tmp_path / f"{name}.new", before | {f"{name}.new"}), (tmp_path, before | {name})]

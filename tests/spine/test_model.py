@@ -249,3 +249,29 @@ def test_what_was_begun_to_be_read_is_read_to_its_end_whatever_happens_to_the_sp
     assert files.names() == []
     assert len(first.files) > 0
     assert len(counted([begun, *reading])) == 40
+
+
+def test_an_update_before_the_horizon_counts_as_at_the_horizon_whatever_was_inserted_before_it() -> None:
+    spine = Spine(COLUMNS, ())
+    spine.insert(table_of(COLUMNS, [((1.0, "a", 0), 3, 1)]))
+    spine.compact(Antichain.at(6))
+
+    spine.insert(table_of(COLUMNS, [((1.0, "a", 0), 2, 1)]))
+
+    assert spine.newest == 5
+    assert counted(spine.contents(5)) == {(1.0, "a", 0): 2}
+    assert spine.changes_from(6).num_rows == 0
+    spine.check()
+
+
+def test_contents_come_in_pieces_of_bounded_size_however_the_runs_are_made_up() -> None:
+    sizes = replace(SMALL, at_once_rows=0, part_rows=100, piece_rows=30)
+    spine = Spine(schema([("number", "bigint")]), (), sizes=sizes)
+    for begin in range(0, 1000, 100):
+        spine.insert(table_of(spine.schema, [((number,), 1, 1) for number in range(begin, begin + 100)]))
+        merge_all(spine)
+
+    found = [table.num_rows for table in spine.contents()]
+
+    assert sum(found) == 1000
+    assert max(found) <= 2 * 30
