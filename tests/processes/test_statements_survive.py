@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import plainsong
+from reconcile.frontiers import Antichain
 from tests.processes.deployment import Deployment, Program, deployed
 from tests.processes.waiting import online, until
 
@@ -88,6 +89,10 @@ def test_a_statement_is_there_or_not_and_sent_again_counts_once(tmp_path: Path, 
                     client.peek(object.name)
 
 
+def upper(client: plainsong.Client, name: str) -> Antichain:
+    return client.frontiers(name)[name].upper
+
+
 @pytest.mark.parametrize(
     "point", ["step-before-commit", "step-after-commit", "shard-before-commit", "shard-after-commit"]
 )
@@ -98,11 +103,13 @@ def test_a_write_cut_short_and_sent_again_counts_once(tmp_path: Path, point: str
             client.create_cluster("main", replicas=1)
             client.create_table("t", {"id": "bigint"})
             client.insert("t", [{"id": 1}])
+            before = upper(client, "t")
         deployment.kill()
-        # The first passage is that of the barrier append at the start of the reign.
+        # The first passage is that of the barrier append at the start of the reign; it has risen when that is over.
         armed = deployment.start(failpoint=f"{point}:2")
         with deployment.client() as client:
-            until(client, online(1))
+            if point.startswith("step"):
+                until(client, lambda _: upper(client, "t") > before)
             if point.startswith("step"):
                 with pytest.raises(plainsong.PlainsongError):
                     client.insert("t", [{"id": 2}], timeout=1, idempotency_key="mine")
