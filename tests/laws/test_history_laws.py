@@ -1,5 +1,7 @@
 """Laws of the reduced history, against a model that remembers everything and reduces at the end."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 
 from reconcile.compute_protocol import (
@@ -15,7 +17,7 @@ from reconcile.compute_protocol import (
     Peek,
     UpdateConfiguration,
 )
-from reconcile.dataflow import DataflowDescription, ExportKind
+from reconcile.dataflow import DataflowDescription, ExportKind, Tail
 from reconcile.frontiers import CLOSED, Antichain
 from reconcile.history import History, reduce
 from reconcile.ids import GlobalId, PeekId, Step
@@ -75,10 +77,15 @@ class DumbState:
 
     def facts(self) -> object:
         """Everything that can be observed of it, with each ``as_of`` where its exports need it."""
-        flows = [
-            (flow.export_ids, flow.imports, flow.objects, flow.exports, min(self.since[id] for id in flow.export_ids))
-            for flow in self.flows
-        ]
+        flows = []
+        for flow in self.flows:
+            as_of = min(self.since[id] for id in flow.export_ids)
+            exports = [
+                # A tail tells its snapshot where it was begun, and nowhere else.
+                replace(each, snapshot=each.snapshot and as_of == flow.as_of) if isinstance(each, Tail) else each
+                for each in flow.exports
+            ]
+            flows.append((flow.export_ids, flow.imports, flow.objects, exports, as_of))
         return (
             flows,
             self.since,
