@@ -200,3 +200,29 @@ def test_a_record_that_no_step_has_taken_yet_waits_anew_after_each() -> None:
 
     assert opener.due_ms == 50
     assert opener.handle(Tick(now_ms=50)) == (OpenStepsThrough(step=Step(9)),)
+
+
+def test_a_later_report_of_the_same_source_counts_instead_of_the_earlier() -> None:
+    opener = StepOpener(StepRules(records_max=10, linger_ms=1_000), opened=Step(0))
+
+    asked = [opener.handle(RecordsReported(id=S1, step=Step(1), received=received)) for received in (4, 4, 7, 9)]
+
+    assert asked == [()] * 4
+    assert opener.handle(RecordsReported(id=S2, step=Step(1), received=1)) == (OpenStepsThrough(step=Step(1)),)
+
+
+def test_the_clock_opens_a_step_also_while_records_wait() -> None:
+    opener = StepOpener(StepRules(records_max=10, linger_ms=1_000, tick_ms=50), opened=Step(0))
+    assert opener.handle(RecordsReported(id=S1, step=Step(1), received=1)) == ()
+
+    assert opener.handle(Tick(now_ms=50)) == (OpenStepsThrough(step=Step(1)),)
+
+
+def test_records_of_a_later_step_wait_from_when_the_one_before_was_opened() -> None:
+    opener = StepOpener(StepRules(records_max=10, linger_ms=100), opened=Step(0))
+    assert opener.handle(RecordsReported(id=S1, step=Step(2), received=1)) == ()
+    assert opener.handle(Tick(now_ms=60)) == ()
+    assert opener.handle(StepsOpened(step=Step(1))) == ()
+
+    assert opener.handle(Tick(now_ms=110)) == ()
+    assert opener.handle(Tick(now_ms=160)) == (OpenStepsThrough(step=Step(2)),)
