@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]  # no types
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # no types
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -118,9 +118,7 @@ class SparkHost:
 
     def _meaning(self, error: Exception) -> PlainsongError:
         """What an error of Spark says about the query, or about Spark."""
-        text = str(error)
-        gone = isinstance(error, Py4JNetworkError | ConnectionError | EOFError) and not isinstance(error, Py4JJavaError)
-        if gone or self._jvm_ended() or any(sign in text for sign in FATAL):
+        if unanswered(error) or self._jvm_ended() or any(sign in str(error) for sign in FATAL):
             return self._died(SparkDead("the JVM is gone or out of memory", detail=_first_line(error)))
         if isinstance(error, PySparkException):
             return InvalidRequest("Spark refuses it", detail=_first_line(error))
@@ -135,6 +133,17 @@ class SparkHost:
             self._dead = error
             self._on_dead(error)
         return self._dead
+
+
+def unanswered(error: Exception) -> bool:
+    """Whether the JVM never answered the call: its process may be gone before anybody can see that it ended.
+
+    Py4J swallows the error of a lost connection and raises its plain error; what the JVM itself answered always
+    carries the Java exception or its trace.
+    """
+    if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
+        return True
+    return type(error) is Py4JError and "Trace:" not in str(error)
 
 
 def start_spark(settings: SparkSettings, on_dead: Callable[[SparkDead], None]) -> SparkHost:

@@ -9,9 +9,11 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # no types
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from instance.spark.session import SparkHost, start_spark
+from instance.spark.session import SparkHost, start_spark, unanswered
 from instance.spark.settings import SparkSettings
 from reconcile.errors import InvalidRequest
 
@@ -75,6 +77,21 @@ async def test_a_cancelled_call_takes_its_jobs_with_it(spark: SparkHost) -> None
 
     # Two cores: this would wait for the slow one if it went on.
     assert await spark.run(lambda s: s.range(10).count(), deadline_ms=30_000) == 10
+
+
+@pytest.mark.parametrize(
+    ("error", "gone"),
+    [
+        (Py4JNetworkError("Answer from Java side is empty"), True),
+        (ConnectionResetError(104, "Connection reset by peer"), True),
+        (EOFError(), True),
+        (Py4JError("An error occurred while calling o45.addJobTag"), True),
+        (Py4JError("An error occurred while calling o45.nothing. Trace:\npy4j.Py4JException: no method"), False),
+        (PySparkException("[DIVIDE_BY_ZERO] Division by zero."), False),
+    ],
+)
+def test_a_call_that_was_never_answered_is_told_from_one_that_failed(error: Exception, gone: bool) -> None:
+    assert unanswered(error) is gone
 
 
 DYING = """
