@@ -2,8 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := requirements/dev.lock
-PIP_COMPILE := pip-compile --quiet --strip-extras --generate-hashes --allow-unsafe \
-	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-annotate
+COMPILE := uv pip compile --quiet --generate-hashes --no-annotate --python-version 3.11 \
+	--custom-compile-command 'make lock'
 
 .PHONY: help venv test test-full lint format bench lock clean
 .DEFAULT_GOAL := help
@@ -43,8 +43,8 @@ bench: venv ## measure the core, the control plane and the shards, each beside a
 	$(BIN)/plainsong bench control
 	$(BIN)/plainsong bench shards
 
-lock: ## resolve setup.cfg again into requirements/*.lock (needs pip-tools)
-	$(PIP_COMPILE) --extra dev --extra spark --output-file $(LOCK) setup.cfg requirements/build.in
+lock: ## resolve setup.cfg again into requirements/*.lock (needs uv)
+	$(COMPILE) --extra dev --extra spark --output-file $(LOCK) setup.cfg requirements/build.in
 
 clean: ## remove what the other targets made
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build *.egg-info

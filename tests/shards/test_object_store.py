@@ -1,12 +1,9 @@
 """Shards in an object store: a real S3 server on loopback, whose conditional puts are tried first.
 
-The server is ``moto`` in a process of its own; ``PLAINSONG_TEST_S3_PYTHON`` names an interpreter that has it, if this
-one does not.
+The server is ``moto`` in a process of its own.
 """
 
 import asyncio
-import importlib.util
-import os
 import subprocess
 import sys
 import urllib.error
@@ -28,15 +25,10 @@ from reconcile.ids import Step, WriterEpoch
 from tests.shards.rows import COLUMNS, listed
 from tests.shards.writer import S1, append
 
-SERVER_PYTHON = os.environ.get("PLAINSONG_TEST_S3_PYTHON", "")
 KNOWN = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/s3/aws4_request, SignedHeaders=, Signature="
 }
 _buckets = count(1)
-
-pytestmark = pytest.mark.skipif(
-    not SERVER_PYTHON and importlib.util.find_spec("moto") is None, reason="needs moto[server], an S3 server"
-)
 
 
 def request(method: str, url: str, body: bytes | None = None, **headers: str) -> int:
@@ -54,9 +46,7 @@ def request(method: str, url: str, body: bytes | None = None, **headers: str) ->
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log = tmp_path_factory.mktemp("s3") / "log"
     with log.open("w") as output:
-        server = subprocess.Popen(
-            [SERVER_PYTHON or sys.executable, "-c", SERVE], stdout=subprocess.PIPE, stderr=output, text=True
-        )
+        server = subprocess.Popen([sys.executable, "-c", SERVE], stdout=subprocess.PIPE, stderr=output, text=True)
         assert server.stdout is not None
         port = server.stdout.readline().strip()
         assert port, log.read_text()
