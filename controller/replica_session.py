@@ -4,6 +4,7 @@ Loss or slowness here is nobody else's: each replica has its own task, its own q
 """
 
 import asyncio
+import contextlib
 import random
 import uuid
 from collections import deque
@@ -23,6 +24,11 @@ from reconcile.sessions import PROTOCOL_VERSION
 from reconcile.storage_protocol import StorageResponse
 
 Command = TypeVar("Command")
+
+#: How long commands wait at most for others to share their frame, while an earlier frame is unanswered.
+GATHER_MS = 2
+#: As many do not wait.
+GATHERED_MAX = 64
 
 
 class SessionLost(PlainsongError):
@@ -77,6 +83,8 @@ class ReplicaSession:
         self._dialer = dialer
         self._settings = settings
         self._wake = asyncio.Event()
+        #: Something was heard after the last frame of commands.
+        self._answered = asyncio.Event()
         self._ended: asyncio.Future[str] | None = None
         self._jitter = random.Random(replica)
 
@@ -173,6 +181,8 @@ class ReplicaSession:
             while link.storage and loop.time() < beat:
                 await wire.send_storage(_taken(link.storage))
             while link.compute and loop.time() < beat:
+                await self._gather(link)
+                self._answered.clear()
                 await wire.send_compute(_taken(link.compute))
             if not link.compute and not link.storage:
                 self._wake.clear()
@@ -182,11 +192,22 @@ class ReplicaSession:
                 except TimeoutError:
                     continue
 
+    async def _gather(self, link: Link) -> None:
+        """Lets commands share a frame while an earlier one is unanswered: each costs far more than what is in it.
+
+        A command that comes alone waits for nothing; many at a time are paced by the answers.
+        """
+        if len(link.compute) < GATHERED_MAX:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GATHER_MS / 1000):
+                    await self._answered.wait()
+
     async def _receive_compute(self, wire: Wire) -> None:
         async with self._deadline() as heard:
             while True:
                 for response in (await wire.receive_compute()).responses:
                     self._owner.heard_compute(self._replica, response)
+                self._answered.set()
                 heard()
 
     async def _receive_storage(self, wire: Wire) -> None:

@@ -59,8 +59,8 @@ class AsyncClient:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        #: By place in the list of addresses; made when first needed, in the loop that needs it.
-        self._channels: dict[int, grpc.aio.Channel] = {}
+        #: Each with its calls, by place in the list of addresses; made when first needed, in the loop that needs it.
+        self._channels: dict[int, tuple[grpc.aio.Channel, Any]] = {}
         #: Where the last call succeeded, so where the next one begins.
         self._address = 0
         self._closed = False
@@ -78,7 +78,7 @@ class AsyncClient:
         """Ends all calls and streams; what was sent may or may not be done."""
         self._closed = True
         channels, self._channels = list(self._channels.values()), {}
-        for each in channels:
+        for each, _ in channels:
             await each.close()
 
     create_cluster = _call(calls.create_cluster)
@@ -158,8 +158,9 @@ class AsyncClient:
         if self._closed:
             raise Closed("the client is closed", hint="connect again")
         if address not in self._channels:
-            self._channels[address] = aio_channel(self._settings.addresses[address], self._settings.tls)
-        return getattr(ControllerServiceStub(self._channels[address]), name)
+            made = aio_channel(self._settings.addresses[address], self._settings.tls)
+            self._channels[address] = made, ControllerServiceStub(made)
+        return getattr(self._channels[address][1], name)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

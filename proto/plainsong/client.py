@@ -63,8 +63,8 @@ class Client:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        #: By place in the list of addresses; made when first needed.
-        self._channels: dict[int, grpc.Channel] = {}
+        #: Each with its calls, by place in the list of addresses; made when first needed.
+        self._channels: dict[int, tuple[grpc.Channel, Any]] = {}
         #: Where the last call succeeded, so where the next one begins.
         self._address = 0
         self._closing = threading.Event()
@@ -81,7 +81,7 @@ class Client:
         self._closing.set()
         with self._lock:
             channels, self._channels = list(self._channels.values()), {}
-        for each in channels:
+        for each, _ in channels:
             each.close()
 
     create_cluster = _call(calls.create_cluster)
@@ -165,8 +165,9 @@ class Client:
             if self._closing.is_set():
                 raise Closed("the client is closed", hint="connect again")
             if address not in self._channels:
-                self._channels[address] = channel(self._settings.addresses[address], self._settings.tls)
-            return getattr(ControllerServiceStub(self._channels[address]), name)
+                made = channel(self._settings.addresses[address], self._settings.tls)
+                self._channels[address] = made, ControllerServiceStub(made)
+            return getattr(self._channels[address][1], name)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

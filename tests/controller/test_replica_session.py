@@ -7,13 +7,14 @@ from itertools import pairwise
 from typing import Any
 
 from controller.links import Link
-from controller.replica_session import Caller, ReplicaSession
+from controller.replica_session import GATHER_MS, Caller, ReplicaSession
 from controller.settings import Settings
 from plainsong.codec import ComputeReplyFrame
 from plainsong.errors import Fenced
 from reconcile.compute_protocol import (
     ComputeResponse,
     CreateInstance,
+    Heartbeat,
     InitializationComplete,
     PeekResponse,
     PeekRows,
@@ -118,6 +119,35 @@ def test_heartbeats_are_sent_all_the_time() -> None:
 
         assert wire.heartbeats >= 60_000 // SETTINGS.heartbeat_ms
         assert owner.story == ["joining", "connected"]
+
+    with_session(MemoryDialer(wire), test)
+
+
+def test_commands_share_frames_while_an_earlier_frame_is_unanswered_but_not_for_long() -> None:
+    wire = MemoryWire()
+
+    async def test(owner: Owner) -> None:
+        await owner.until(lambda: "connected" in owner.story)
+        loop, (link,) = asyncio.get_running_loop(), owner.links
+        await asyncio.sleep(1.1)  # well after a heartbeat, and before the next
+        began, wire.frames[:] = loop.time(), []
+        link.put_compute(InitializationComplete())
+        await asyncio.sleep(0.0001)
+        for _ in range(3):
+            link.put_compute(InitializationComplete())
+            await asyncio.sleep(0.0001)
+        wire.say(ComputeReplyFrame(responses=(Heartbeat(sent_ms=1),)))
+        await asyncio.sleep(0.0001)
+        answered = loop.time()
+        for _ in range(2):
+            link.put_compute(InitializationComplete())
+        await asyncio.sleep(1.2 * GATHER_MS / 1000)
+
+        (alone, one), (together, three), (late, two) = wire.frames
+        assert (one, three, two) == (1, 3, 2)
+        assert alone - began < 0.0001
+        assert together - began < 0.0005, "an answer lets the next frame go"
+        assert late - answered <= 1.1 * GATHER_MS / 1000, "and without one it goes soon"
 
     with_session(MemoryDialer(wire), test)
 

@@ -17,6 +17,8 @@ class MemoryWire:
 
     def __init__(self, *, deaf: bool = False, mute: bool = False, refusal: PlainsongError | None = None) -> None:
         self.compute: list[ComputeCommand] = []
+        #: When each frame of compute commands came, and how many were in it.
+        self.frames: list[tuple[float, int]] = []
         self.storage: list[StorageCommand] = []
         self._deaf = deaf
         self._mute = mute
@@ -26,6 +28,8 @@ class MemoryWire:
         self.heartbeats = 0
 
     async def send_compute(self, commands: Iterable[ComputeCommand], *, sent_ms: int = 0) -> None:
+        if commands := list(commands):
+            self.frames.append((asyncio.get_running_loop().time(), len(commands)))
         for command in commands:
             if isinstance(command, Hello):
                 if self._refusal is not None:
