@@ -14,6 +14,7 @@ from pathlib import Path
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from instance.epoch_file import EpochFile
+from instance.memory.arranged import Arrange, InDicts, spines_in
 from instance.memory.rendering import Rule
 from instance.memory.runtime import MemoryRuntime
 from instance.owner import Owner
@@ -92,13 +93,19 @@ async def serve(options: Options) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     epochs = EpochFile(options.data / "epoch")
     epochs.persist(options.epoch)
-    async with _rules(options) as rules:
-        await _serve(options, stop, epochs, beside, rules)
+    async with _ways(options) as ways:
+        await _serve(options, stop, epochs, beside, ways)
 
 
-async def _serve(
-    options: Options, stop: asyncio.Event, epochs: EpochFile, beside: Path, rules: Mapping[str, Rule]
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ways:
+    """How dataflows are computed beyond what the memory runtime does by itself, and how indexes are kept."""
+
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    arrange: Arrange = InDicts
+
+
+async def _serve(options: Options, stop: asyncio.Event, epochs: EpochFile, beside: Path, ways: _Ways) -> None:
     orphaned = Orphaned(options.orphan_timeout_ms, stop)
     store = DeltaShardStore(options.shards, options=options.shard_options or None)
     inputs = ShardInputs(store)
@@ -107,7 +114,9 @@ async def _serve(
     owner = Owner(
         identity=Identity(deployment=options.deployment, replica=options.replica),
         epochs=epochs,
-        runtime=lambda report: MemoryRuntime(inputs, report, ShardOutputs(store), rules=rules),
+        runtime=lambda report: MemoryRuntime(
+            inputs, report, ShardOutputs(store), rules=ways.rules, arrange=ways.arrange
+        ),
         storage=lambda report: StorageRuntime(store, report, note_seals=inputs.note_seals, types=types, steps=steps),
         on_sessions=orphaned.sessions,
     )
@@ -136,10 +145,10 @@ async def _serve(
 
 
 @asynccontextmanager
-async def _rules(options: Options) -> AsyncIterator[Mapping[str, Rule]]:
-    """The operators that a runtime has beyond those in memory; with Spark, as long as its session lives."""
+async def _ways(options: Options) -> AsyncIterator[_Ways]:
+    """With Spark, as long as its session lives."""
     if options.runtime == "memory":
-        yield {}
+        yield _Ways()
         return
     # Only here: it takes a second to load, and whoever keeps to memory need not have it at all.
     from instance.spark.host import spark_started
@@ -148,7 +157,7 @@ async def _rules(options: Options) -> AsyncIterator[Mapping[str, Rule]]:
 
     settings = SparkSettings(master=options.spark_master, conf=options.spark_conf)
     with spark_started(settings, options.data / "spark") as (host, scratch):
-        yield spark_rules(host, scratch)
+        yield _Ways(rules=spark_rules(host, scratch), arrange=spines_in(scratch / "indexes"))
 
 
 def _beside(options: Options) -> Path:

@@ -107,7 +107,7 @@ class Arrangement:
 
     def lookup(self, key: Row, at: int) -> list[tuple[Row, int]]:
         """The rows with this key at step ``at``, each with its count."""
-        self._check_readable(at)
+        self.check_readable(at)
         return list(_counted(self._groups.get(key, {}), at))
 
     def keys(self) -> list[Row]:
@@ -116,7 +116,7 @@ class Arrangement:
 
     def rows_of(self, keys: Iterable[Row], at: int) -> Iterator[tuple[Row, int]]:
         """The rows with any of these keys at step ``at``, each with its count."""
-        self._check_readable(at)
+        self.check_readable(at)
         for key in keys:
             group = self._groups.get(key)
             if group is not None:
@@ -129,7 +129,7 @@ class Arrangement:
     def changes_from(self, step: int) -> list[RowUpdate]:
         """All updates at or after ``step``, earlier ones first."""
         if step:
-            self._check_readable(step - 1)
+            self.check_readable(step - 1)
         found = [
             (row, at, diff)
             for group in self._groups.values()
@@ -139,7 +139,8 @@ class Arrangement:
         ]
         return sorted(found, key=itemgetter(1))
 
-    def _check_readable(self, at: int) -> None:
+    def check_readable(self, at: int) -> None:
+        """Raises ``NotReadable`` if what was there at ``at`` is gone."""
         if at < self.horizon:
             raise NotReadable(Antichain.at(self.horizon))
 

@@ -54,6 +54,11 @@ class Batch:
         return cls.of_arrow(format, chosen.combine_chunks().to_batches()[0])
 
     @property
+    def is_rows(self) -> bool:
+        """Whether it was made, or asked for, as rows."""
+        return self._updates is not None
+
+    @property
     def updates(self) -> Sequence[RowUpdate]:
         if self._updates is None:
             columns = self._arrow.columns
@@ -128,6 +133,9 @@ def concat(format: RowFormat, batches: Sequence[Batch]) -> Batch:
 
 
 def _joined(format: RowFormat, batches: Sequence[Batch]) -> Batch:
+    if batches and not any(batch.is_rows for batch in batches):
+        arrays = pa.Table.from_batches([batch.arrow for batch in batches]).cast(format.updates_schema)
+        return Batch.of_arrow(format, arrays.combine_chunks().to_batches()[0])
     return Batch.of(format, [update for batch in batches for update in batch.updates])
 
 

@@ -150,7 +150,7 @@ class Dataflow:
         upper = min(self._upper, self.description.until)
         for id, batch in (await self._computed(changes, begin)).items():
             if (export := self.exports.get(id)) is not None:
-                export.start(batch, upper)
+                await export.start(batch, upper)
         self._upper = upper
 
     async def _advance(self) -> None:
@@ -178,7 +178,7 @@ class Dataflow:
         self._upper = upper
         for id, export in tuple(self.exports.items()):
             change = changes.get(id)
-            export.advance(Batch.nothing(export.format) if change is None else change, upper)
+            await export.advance(Batch.nothing(export.format) if change is None else change, upper)
 
     async def _computed(self, changes: Mapping[GlobalId, Batch], at: int) -> dict[GlobalId, Batch]:
         """The changes of all objects, given those of the imports; what is not given did not change."""

@@ -23,11 +23,11 @@ class Export(Protocol):
     #: Everything before it is final, as far as was reported.
     upper: Antichain
 
-    def start(self, contents: Batch, upper: Antichain) -> None:
+    async def start(self, contents: Batch, upper: Antichain) -> None:
         """Takes in the contents at the step before ``upper``, with which the dataflow begins."""
         ...
 
-    def advance(self, change: Batch, upper: Antichain) -> None:
+    async def advance(self, change: Batch, upper: Antichain) -> None:
         """Takes in all changes from the last upper to this one."""
         ...
 
@@ -51,13 +51,13 @@ class TailExport:
         self._report = report
         self._held = Batch.nothing(format)
 
-    def start(self, contents: Batch, upper: Antichain) -> None:
+    async def start(self, contents: Batch, upper: Antichain) -> None:
         if self._snapshot:
             self._held = contents
         if upper > self.upper:
-            self.advance(Batch.nothing(self.format), upper)
+            await self.advance(Batch.nothing(self.format), upper)
 
-    def advance(self, change: Batch, upper: Antichain) -> None:
+    async def advance(self, change: Batch, upper: Antichain) -> None:
         if len(self._held):
             change = concat(self.format, [self._held, change]).advanced(self._as_of.step or 0)
             self._held = Batch.nothing(self.format)
@@ -103,11 +103,11 @@ class ViewExport:
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, contents: Batch, upper: Antichain) -> None:
+    async def start(self, contents: Batch, upper: Antichain) -> None:
         self._task = asyncio.create_task(self._run(upper))
-        self.advance(contents, upper)
+        await self.advance(contents, upper)
 
-    def advance(self, change: Batch, upper: Antichain) -> None:
+    async def advance(self, change: Batch, upper: Antichain) -> None:
         # After a restart much is computed again that the shard has already.
         _, lacking = change.split(self.upper)
         self._pending = concat(self.format, [self._pending, lacking])

@@ -4,17 +4,21 @@ A lookup by the whole index key touches one group of the arrangement and no Arro
 text of the peek (expressions, the schema's bytes) is made once and remembered.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from heapq import nsmallest
 from typing import Any
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from instance.memory.arrangement import key_of
 from instance.memory.batch import Batch
 from instance.memory.operators import Filter, Project
-from instance.memory.rows import Row, RowFormat, Value, row_order, value_from_plan
+from instance.memory.ordering import first_rows
+from instance.memory.rows import Row, RowFormat, Value, is_nested, row_order, to_array, value_from_plan, values_of
+from plainsong.types import DIFF
 from reconcile.errors import InvalidRequest
 from reconcile.plan_tree import Node, PlanValue
 
@@ -28,37 +32,52 @@ _SHAPES_MAX = 4_096
 class Shape:
     """What a peek makes of rows of one format: which it keeps, which columns, and the bytes around them."""
 
-    __slots__ = ("_filter", "_input", "_order", "_pick", "_prelude", "_project", "format")
+    __slots__ = ("_filter", "_is_nested", "_order", "_pick", "_prelude", "_project", "format")
 
     def __init__(self, input: RowFormat, predicate: str | None, columns: tuple[tuple[str, str], ...] | None) -> None:
-        self._input = input
         self._filter = None if predicate is None else Filter(input, predicate)
         self._project = None if columns is None else Project(input, columns)
         places = None if self._project is None else self._project.places
         self._pick = None if places is None else key_of(places)
         self.format = input if self._project is None else self._project.format
         self._order = row_order(self.format.types)
+        self._is_nested = any(is_nested(type) for type in self.format.types)
         self._prelude: bytes = self.format.schema.serialize().to_pybytes()
 
-    def answer(self, rows: Sequence[tuple[Row, int]], limit: int | None) -> bytes:
+    def answer(self, found: Batch, limit: int | None) -> bytes:
         """A stream with each row as often as it occurs; with a limit, the first ones in the order of all columns."""
-        found = self._rows(rows)
-        if limit is not None:
-            found = sorted(found, key=self._order)[:limit]
-        if not found:
+        in_rows = found.is_rows or self._is_nested
+        batch = self._in_rows(found, limit) if in_rows else self._in_arrow(found, limit)
+        if batch is None or batch.num_rows == 0:
             return self._prelude + _END_OF_STREAM
-        batch = pa.RecordBatch.from_arrays(self.format.arrays(found), schema=self.format.schema)
         return b"".join((self._prelude, batch.serialize().to_pybytes(), _END_OF_STREAM))
 
-    def _rows(self, rows: Sequence[tuple[Row, int]]) -> list[Row]:
+    def _in_rows(self, found: Batch, limit: int | None) -> pa.RecordBatch | None:
+        rows = self._rows(found)
+        if limit is not None:
+            rows = nsmallest(limit, rows, key=self._order)
+        return pa.RecordBatch.from_arrays(self.format.arrays(rows), schema=self.format.schema) if rows else None
+
+    def _rows(self, found: Batch) -> list[Row]:
         if self._filter is None and (self._project is None or self._pick is not None):
             pick = self._pick
-            return [row if pick is None else pick(row) for row, count in rows for _ in range(count)]
-        batch = Batch.of(self._input, [(row, 0, count) for row, count in rows])
+            return [row if pick is None else pick(row) for row, _, count in found.updates for _ in range(count)]
+        return [row for row, _, count in self._finished(found).updates for _ in range(count)]
+
+    def _in_arrow(self, found: Batch, limit: int | None) -> pa.RecordBatch:
+        counted = self._finished(found).arrow.select([*self.format.names, DIFF])
+        if limit is not None:
+            counted = first_rows(counted, limit)
+        *columns, diffs = counted.columns
+        rows = pa.RecordBatch.from_arrays([_canonical(column) for column in columns], schema=self.format.schema)
+        counts = diffs.to_numpy()
+        return rows if (counts == 1).all() else rows.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+
+    def _finished(self, found: Batch) -> Batch:
         for operator in (self._filter, self._project):
             if operator is not None:
-                batch = operator.apply([batch], 0)
-        return [row for row, _, count in batch.updates for _ in range(count)]
+                found = operator.apply([found], 0)
+        return found
 
 
 @lru_cache(maxsize=_SHAPES_MAX)
@@ -77,15 +96,38 @@ class Finishing:
     equal: tuple[tuple[int, Value], ...] = ()
     limit: int | None = None
 
-    def wanted(self, rows: Iterable[tuple[Row, int]]) -> list[tuple[Row, int]]:
+    def wanted(self, found: Batch) -> Batch:
         """The rows that are looked for, of those that were found."""
-        # Compared inside tuples, where NaN is itself.
         if not self.equal:
-            return list(rows)
-        return [(row, count) for row, count in rows if all((row[place],) == (value,) for place, value in self.equal)]
+            return found
+        if not found.is_rows:
+            for place, value in self.equal:
+                found = Batch.of_arrow(found.format, found.arrow.filter(_equal(found.arrow.column(place), value)))
+            return found
+        # Compared inside tuples, where NaN is itself.
+        return Batch.of(
+            found.format,
+            [update for update in found.updates if all((update[0][at],) == (value,) for at, value in self.equal)],
+        )
 
-    def answer(self, rows: Sequence[tuple[Row, int]]) -> bytes:
-        return self.shape.answer(rows, self.limit)
+    def answer(self, found: Batch) -> bytes:
+        return self.shape.answer(found, self.limit)
+
+
+def _canonical(column: pa.Array) -> pa.Array:
+    """Negative zero is zero, as in rows."""
+    return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
+
+
+def _equal(column: pa.Array, value: Value) -> pa.Array:
+    """Which values are this one; null is null, and NaN is NaN."""
+    if value is None:
+        return pc.is_null(column)
+    if is_nested(column.type):
+        return pa.array([each == value for each in values_of(column)])
+    if value != value:
+        return pc.is_nan(column)
+    return pc.equal(column, to_array([value], column.type)[0])
 
 
 def finishing(plan: PlanValue, format: RowFormat, index_key: tuple[str, ...] = ()) -> Finishing:

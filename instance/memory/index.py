@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
-from instance.memory.arrangement import Arrangement
+from instance.memory.arranged import Arrange, Arranged
 from instance.memory.batch import Batch, concat
 from instance.memory.rows import RowFormat
 from instance.runtime import Report
@@ -25,6 +25,7 @@ class IndexExport:
         as_of: Antichain,
         report: Report,
         ready: Callable[[PeekId], None],
+        arrange: Arrange,
     ) -> None:
         for name in key:
             if name not in format.places:
@@ -35,9 +36,10 @@ class IndexExport:
         #: The columns by which rows are found; all of them if none was named.
         self.key = tuple(key) or format.names
         self.upper = MINIMUM
-        self.arrangement = Arrangement([format.places[name] for name in key])
+        self.arranged = arrange(id, format, key)
         self._as_of = as_of
         self._since = MINIMUM
+        self._stopped = False
         self._report = report
         self._ready = ready
         #: Peeks at steps that are not final yet.
@@ -49,15 +51,16 @@ class IndexExport:
         self._unread: dict[IndexReader, None] = {}
         self._waiting: list[asyncio.Future[None]] = []
 
-    def start(self, contents: Batch, upper: Antichain) -> None:
+    async def start(self, contents: Batch, upper: Antichain) -> None:
         if upper.step:
-            # What was there before is not known: neither contents nor changes may be read from then.
-            self.arrangement.horizon = max(self.arrangement.horizon, upper.step - 1)
-        self.advance(contents, upper)
+            self.arranged.begin(upper.step - 1)
+        await self.advance(contents, upper)
 
-    def advance(self, change: Batch, upper: Antichain) -> None:
+    async def advance(self, change: Batch, upper: Antichain) -> None:
         if len(change):
-            self.arrangement.insert(change.in_step_order())
+            await self.arranged.insert(change)
+            if self._stopped:
+                return
         lower, self.upper = self.upper, upper
         if self._readers:
             self._log.append((lower, upper, change))
@@ -75,12 +78,14 @@ class IndexExport:
     def compact(self, since: Antichain) -> None:
         self._since = max(self._since, since)
         if since.is_closed:
-            self.arrangement.compact(since)
+            self.arranged.compact(since)
         else:
             self._compact_for_readers()
 
-    def stop(self) -> None:
+    def stop(self) -> asyncio.Task[None] | None:
+        self._stopped = True
         self._peeks.clear()
+        return self.arranged.stop()
 
     def await_step(self, at: Step, peek: PeekId) -> None:
         """Calls ``ready`` with ``peek`` once ``at`` is final."""
@@ -121,7 +126,7 @@ class IndexExport:
     def _compact_for_readers(self) -> None:
         since = min([self._since, *(Antichain(reader.begin) for reader in self._unread)])
         if MINIMUM < since < CLOSED:
-            self.arrangement.compact(since)
+            self.arranged.compact(since)
 
     async def until_final(self, step: Antichain) -> None:
         """Waits until the upper is beyond ``step``."""
@@ -136,7 +141,8 @@ class IndexExport:
             batches = [batch for _, upper, batch in self._log if upper > lower]
             return concat(self.format, batches).split(lower)[1]
         assert lower.step is not None
-        return Batch.of(self.format, self.arrangement.changes_from(lower.step))
+        # What is being inserted may show already.
+        return self.arranged.changes_from(lower.step).split(self.upper)[0]
 
 
 class IndexReader:
@@ -150,8 +156,7 @@ class IndexReader:
 
     async def snapshot(self, at: Step) -> Batch:
         await self._index.until_final(Antichain(at))
-        rows = self._index.arrangement.contents(at)
-        return Batch.of(self._index.format, [(row, at, count) for row, count in rows])
+        return concat(self._index.format, [piece async for piece in pieces(self._index.arranged, at)])
 
     async def changes(self, lower: Antichain) -> tuple[Antichain, Batch]:
         await self._index.until_final(lower)
@@ -162,3 +167,14 @@ class IndexReader:
 
     def close(self) -> None:
         self._index.forget(self)
+
+
+async def pieces(arranged: Arranged, at: Step) -> AsyncIterator[Batch]:
+    """All rows piece by piece, while others on the loop have their turns."""
+    found = arranged.contents(at)
+    while True:
+        piece = await asyncio.to_thread(next, found, None) if arranged.in_threads else next(found, None)
+        if piece is None:
+            return
+        yield piece
+        await asyncio.sleep(0)

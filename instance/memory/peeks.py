@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from instance.inputs import Inputs
-from instance.memory.batch import Batch
+from instance.memory.batch import Batch, concat
 from instance.memory.dataflow import error_text
 from instance.memory.exports import ViewExport
 from instance.memory.finishing import Finishing, finishing
-from instance.memory.index import IndexExport
+from instance.memory.index import IndexExport, pieces
 from instance.runtime import Report
 from reconcile.compute_actions import PeekFinished, StartPeek
 from reconcile.compute_protocol import PeekFailed, PeekRows
@@ -19,8 +19,8 @@ from reconcile.ids import GlobalId, PeekId, Step
 
 #: Answered in one go before others on the loop have their turn.
 _ANSWERS_AT_ONCE_MAX = 64
-#: Keys scanned in one go before others on the loop have their turn.
-_KEYS_AT_ONCE_MAX = 4_096
+#: Rows scanned in one go before others on the loop have their turn.
+_ROWS_AT_ONCE_MAX = 4_096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -112,14 +112,14 @@ class Peeks:
         export, found = waiting.export, waiting.finishing
         if isinstance(export, ViewExport):
             self._in_task(waiting, self._read_shard)
-        elif found.key is None and export.arrangement.size > _KEYS_AT_ONCE_MAX:
+        elif found.key is None and export.arranged.size > _ROWS_AT_ONCE_MAX:
             self._in_task(waiting, self._scan)
         else:
             try:
                 if found.key is not None:
-                    rows = export.arrangement.lookup(found.key, waiting.at)
+                    rows = export.arranged.lookup(found.key, waiting.at)
                 else:
-                    rows = found.wanted(export.arrangement.contents(waiting.at))
+                    rows = concat(export.format, [found.wanted(each) for each in export.arranged.contents(waiting.at)])
                 self._finish(waiting, found.answer(rows))
             except Exception as error:  # a peek that cannot be answered must not stop the others
                 self._fail(waiting, error)
@@ -138,15 +138,12 @@ class Peeks:
         self._tasks[waiting.peek] = asyncio.create_task(run())
 
     async def _scan(self, waiting: _Waiting) -> bytes:
-        """Reads a large arrangement slice by slice. What arrives meanwhile is at later steps and does not show."""
+        """Reads a large arrangement piece by piece."""
         export, found = waiting.export, waiting.finishing
         assert isinstance(export, IndexExport)
-        keys = export.arrangement.keys()
-        rows = []
-        for first in range(0, len(keys), _KEYS_AT_ONCE_MAX):
-            rows += found.wanted(export.arrangement.rows_of(keys[first : first + _KEYS_AT_ONCE_MAX], waiting.at))
-            await asyncio.sleep(0)
-        return found.answer(rows)
+        rows = [found.wanted(piece) async for piece in pieces(export.arranged, waiting.at)]
+        whole = concat(export.format, rows)
+        return await asyncio.to_thread(found.answer, whole) if export.arranged.in_threads else found.answer(whole)
 
     async def _read_shard(self, waiting: _Waiting) -> bytes:
         """A materialized view is read from its shard, which waits until the step is final there."""
@@ -156,7 +153,7 @@ class Peeks:
             batch = Batch.of_table(format, await input.snapshot(waiting.at), waiting.at)
         finally:
             self._inputs.close(waiting.id)
-        return waiting.finishing.answer(waiting.finishing.wanted((row, count) for row, _, count in batch.updates))
+        return waiting.finishing.answer(waiting.finishing.wanted(batch))
 
     def _finish(self, waiting: _Waiting, answer: bytes) -> None:
         if self.result_bytes_max is not None and len(answer) > self.result_bytes_max:

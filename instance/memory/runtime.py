@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import assert_never
 
 from instance.inputs import Inputs, Outputs
+from instance.memory.arranged import Arrange, InDicts
 from instance.memory.dataflow import Dataflow, Voice, error_text
 from instance.memory.exports import Export, TailExport, ViewExport
 from instance.memory.imports import Import, SharedInputs
@@ -47,10 +48,17 @@ class MemoryRuntime:
     """Dataflows over Arrow in process. Reports nothing from inside ``perform``."""
 
     def __init__(
-        self, inputs: Inputs, report: Report, outputs: Outputs, *, rules: Mapping[str, Rule] = MappingProxyType({})
+        self,
+        inputs: Inputs,
+        report: Report,
+        outputs: Outputs,
+        *,
+        rules: Mapping[str, Rule] = MappingProxyType({}),
+        arrange: Arrange = InDicts,
     ) -> None:
-        """``rules`` are for operators beyond our own."""
+        """``rules`` are for operators beyond our own; ``arrange`` makes what indexes keep."""
         self._rules = rules
+        self._arrange = arrange
         self._inputs = inputs
         self._outputs = outputs
         self._report = report
@@ -150,7 +158,7 @@ class MemoryRuntime:
         format, as_of = built[export.id].tree.format, dataflow.description.as_of
         match export:
             case Index(id=id, key=key):
-                return IndexExport(id, format, key, as_of, voice, self._peeks.ready)
+                return IndexExport(id, format, key, as_of, voice, self._peeks.ready, self._arrange)
             case MaterializedView(id=id):
                 return ViewExport(id, format, self._outputs.open(id, format.schema), self._inputs, voice, dataflow.fail)
             case Tail(id=id, snapshot=snapshot):

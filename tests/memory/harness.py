@@ -2,13 +2,14 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from types import MappingProxyType
 
+from instance.memory.arranged import Arrange, Arranged, InDicts, OnSpine
 from instance.memory.rendering import Rule
-from instance.memory.rows import Row
+from instance.memory.rows import Row, RowFormat
 from instance.memory.runtime import MemoryRuntime
 from plainsong.arrow_updates import ArrowUpdates, from_ipc
 from reconcile.compute_actions import (
@@ -33,8 +34,15 @@ from tests.memory.collections import Collections, rows_of
 TURNS_MAX = 200
 
 
+def on_spine(id: GlobalId, format: RowFormat, key: Sequence[str]) -> Arranged:  # noqa: ARG001  # an Arrange
+    return OnSpine(format, key)
+
+
 class Running:
     """A memory runtime and everything it has reported."""
+
+    #: What its indexes keep; the suite sets one after the other.
+    arrange: Arrange = InDicts
 
     def __init__(self, collections: Collections, rules: Mapping[str, Rule] = MappingProxyType({})) -> None:
         self.collections = collections
@@ -45,7 +53,9 @@ class Running:
         self._news = asyncio.Event()
         self._performing = False
         self._peek_ids = count(1)
-        self.runtime = MemoryRuntime(collections.inputs, self._hear, collections.outputs, rules=rules)
+        self.runtime = MemoryRuntime(
+            collections.inputs, self._hear, collections.outputs, rules=rules, arrange=self.arrange
+        )
 
     def _hear(self, event: RuntimeEvent) -> None:
         assert not self._performing, "reported from inside perform"

@@ -14,6 +14,8 @@ from tests.memory.collections import Collection, Collections
 from tests.memory.harness import running
 from tests.memory.plans import distinct, get, group, join, project, union, where
 
+pytestmark = pytest.mark.usefixtures("arranged")
+
 S1 = (("k", "string"), ("v", "bigint"))
 S2 = (("j", "string"), ("w", "int"))
 U1, U2, U3 = (GlobalId("u", number) for number in (1, 2, 3))

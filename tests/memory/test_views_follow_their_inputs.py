@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from tests.memory.collections import Collection, Collections
 from tests.memory.harness import Running, running
 from tests.memory.model import S1, S2, SOURCES, Modelled, plans, rows
 from tests.memory.plans import get
+
+pytestmark = pytest.mark.usefixtures("arranged")
 
 U1, U2, T1, T2, T3 = GlobalId("u", 1), GlobalId("u", 2), GlobalId("t", 1), GlobalId("t", 2), GlobalId("t", 3)
 STEPS = 6
