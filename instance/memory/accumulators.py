@@ -185,14 +185,15 @@ def _summing(average: bool, type: pa.DataType) -> tuple[pa.DataType, Callable[[]
     scale = type.scale
     if average:
         result = _capped(type.precision + 4, scale + 4)
-        return result, lambda: ExactSum(scale, lambda total, count: _decimal(total, count, scale, result))
+        return result, lambda: ExactSum(scale, lambda total, count: exact_decimal(total, count, scale, result))
     result = _capped(type.precision + 10, scale)
-    return result, lambda: ExactSum(scale, lambda total, _: _decimal(total, 1, scale, result))
+    return result, lambda: ExactSum(scale, lambda total, _: exact_decimal(total, 1, scale, result))
 
 
 def _capped(precision: int, scale: int) -> pa.DataType:
     return pa.decimal128(min(precision, DECIMAL_PRECISION_MAX), min(scale, DECIMAL_PRECISION_MAX))
 
 
-def _decimal(total: int, count: int, scale: int, type: pa.DataType) -> Decimal:
+def exact_decimal(total: int, count: int, scale: int, type: pa.DataType) -> Decimal:
+    """``total`` units of ``10 ** -scale`` by ``count``; raises ``InvalidRequest`` if ``type`` has too few digits."""
     return to_decimal(EXACT.divide(Decimal(total).scaleb(-scale, EXACT), Decimal(count)), type)

@@ -108,11 +108,19 @@ class Renderer:
         self._imports = imports
         self._format_of = format_of
         self._reads: dict[GlobalId, RowFormat] = {}
+        self._building: GlobalId | None = None
+        self._named = 0
 
     def build(self, id: GlobalId, plan: PlanValue) -> None:
         self._reads = {}
+        self._building, self._named = id, 0
         tree = self.tree(plan)
         self.built[id] = BuiltObject(id=id, tree=tree, reads=self._reads)
+
+    def operator_name(self, kind: str) -> str:
+        """A name for the next operator with state: no other in the dataflow has it, and the same plan has it again."""
+        self._named += 1
+        return f"{self._building}-{self._named}-{kind}"
 
     def tree(self, plan: PlanValue) -> Tree:
         if not isinstance(plan, Node):

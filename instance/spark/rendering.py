@@ -1,9 +1,11 @@
-"""Rules for the operators that only Spark has."""
+"""Rules for the operators of an instance with Spark: its own, and those whose state is in spines."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from instance.arranged.places import passing_places
+from instance.arranged.rendering import arranged_rules
 from instance.memory.rendering import Await, Renderer, Rule, Tree
 from instance.memory.rows import declared_format
 from instance.spark.operators import SparkLinear, SparkSql, SqlInput
@@ -11,7 +13,10 @@ from instance.spark.session import SparkHost
 
 
 def spark_rules(host: SparkHost, scratch: Path) -> Mapping[str, Rule]:
-    """Renders ``sql`` and ``sql_linear``; what is shipped to Spark lies under ``scratch`` meanwhile."""
+    """Renders ``sql`` and ``sql_linear`` on Spark, the others with state over spines.
+
+    Under ``scratch`` lies what is shipped to Spark meanwhile, and the files of spines.
+    """
 
     def linear(renderer: Renderer, fields: Mapping[str, Any]) -> Tree:
         alias, input = fields["input"]
@@ -32,4 +37,4 @@ def spark_rules(host: SparkHost, scratch: Path) -> Mapping[str, Rule]:
         )
         return Await(operator=operator, inputs=tuple(trees))
 
-    return {"sql": general, "sql_linear": linear}
+    return {**arranged_rules(passing_places(scratch / "arranged")), "sql": general, "sql_linear": linear}

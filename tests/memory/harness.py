@@ -33,6 +33,10 @@ from tests.memory.collections import Collections, rows_of
 #: Turns of the loop after which a runtime that has nothing to wait for has done everything.
 TURNS_MAX = 200
 
+#: The rules of a runtime for which a test names none, and what its indexes keep; see the fixture ``state``.
+RULES: dict[str, Rule] = {}
+ARRANGE: Arrange = InDicts
+
 
 def on_spine(id: GlobalId, format: RowFormat, key: Sequence[str]) -> Arranged:  # noqa: ARG001  # an Arrange
     return OnSpine(format, key)
@@ -40,9 +44,6 @@ def on_spine(id: GlobalId, format: RowFormat, key: Sequence[str]) -> Arranged:  
 
 class Running:
     """A memory runtime and everything it has reported."""
-
-    #: What its indexes keep; the suite sets one after the other.
-    arrange: Arrange = InDicts
 
     def __init__(self, collections: Collections, rules: Mapping[str, Rule] = MappingProxyType({})) -> None:
         self.collections = collections
@@ -53,9 +54,7 @@ class Running:
         self._news = asyncio.Event()
         self._performing = False
         self._peek_ids = count(1)
-        self.runtime = MemoryRuntime(
-            collections.inputs, self._hear, collections.outputs, rules=rules, arrange=self.arrange
-        )
+        self.runtime = MemoryRuntime(collections.inputs, self._hear, collections.outputs, rules=rules, arrange=ARRANGE)
 
     def _hear(self, event: RuntimeEvent) -> None:
         assert not self._performing, "reported from inside perform"
@@ -169,8 +168,8 @@ def finishing(**fields: PlanValue) -> Node:
 
 
 @asynccontextmanager
-async def running(collections: Collections, rules: Mapping[str, Rule] = MappingProxyType({})) -> AsyncIterator[Running]:
-    harness = Running(collections, rules)
+async def running(collections: Collections, rules: Mapping[str, Rule] | None = None) -> AsyncIterator[Running]:
+    harness = Running(collections, RULES if rules is None else rules)
     try:
         yield harness
     finally:

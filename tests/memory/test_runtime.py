@@ -14,7 +14,7 @@ from tests.memory.collections import Collection, Collections
 from tests.memory.harness import running
 from tests.memory.plans import distinct, get, group, join, project, union, where
 
-pytestmark = pytest.mark.usefixtures("arranged")
+pytestmark = pytest.mark.usefixtures("state")
 
 S1 = (("k", "string"), ("v", "bigint"))
 S2 = (("j", "string"), ("w", "int"))

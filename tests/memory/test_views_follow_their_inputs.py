@@ -17,7 +17,7 @@ from tests.memory.harness import Running, running
 from tests.memory.model import S1, S2, SOURCES, Modelled, plans, rows
 from tests.memory.plans import get
 
-pytestmark = pytest.mark.usefixtures("arranged")
+pytestmark = pytest.mark.usefixtures("state")
 
 U1, U2, T1, T2, T3 = GlobalId("u", 1), GlobalId("u", 2), GlobalId("t", 1), GlobalId("t", 2), GlobalId("t", 3)
 STEPS = 6
