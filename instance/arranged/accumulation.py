@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 
 from instance.arranged.fractions import NO_REST, Rest, added, from_bytes, to_bytes
-from instance.arranged.limbs import TIMES_MAX, Limb, packed, unpacked
+from instance.arranged.limbs import TIMES_MAX, Limb, Part, bits_for, limbs_of, packed, unpacked
 from instance.arranged.matching import BEFORE, Chains
 from instance.arranged.totals import Summed, Total, total_of
 from instance.memory.accumulators import accumulator
@@ -40,6 +40,31 @@ class Elements:
 
     def __len__(self) -> int:
         return len(self.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighed:
+    """What updates add to groups, before it is brought to the form of elements: as few numbers as can be."""
+
+    keys: Sequence[pa.Array]
+    steps: Numbers
+    rows: Numbers
+    #: For each summand.
+    counts: Sequence[Numbers]
+    #: For each sum.
+    parts: Sequence[Sequence[Part]]
+    rests: Sequence[dict[int, Rest]]
+    #: For each extreme.
+    there: Sequence[pa.Array]
+    gone: Sequence[pa.Array | None]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def columns(self) -> list[Limb]:
+        """Everything that is added up."""
+        return [self.rows, *self.counts, *(part for parts in self.parts for _, part in parts)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,24 +139,25 @@ def layout_of(
 # --- elements -------------------------------------------------------------------------------------------------
 
 
-def changing(
+def weighed(
     layout: Layout, keys: Sequence[pa.Array], arguments: Sequence[pa.Array], steps: Numbers, diffs: Numbers
-) -> Elements:
-    """One element for each update, given by its key and arguments, all canonical."""
-    found: list[Limb | None] = [diffs]
-    rests = []
-    # As doubles: what is far too large must not overflow here.
-    is_large = len(diffs) > TIMES_MAX or (not are_ones(diffs) and np.abs(diffs.astype(np.float64)).sum() > TIMES_MAX)
+) -> Weighed:
+    """What updates add, given by their keys and arguments, all canonical."""
+    counts, parts, rests = list[Numbers](), list[list[Part]](), list[dict[int, Rest]]()
+    # As a double: what is far too large must not overflow here.
+    times = len(diffs) if are_ones(diffs) else float(np.abs(diffs.astype(np.float64)).sum())
     for summand in layout.summands:
         values = arguments[summand.argument]
-        counts = np.where(valid_of(values), diffs, 0) if values.null_count else diffs
-        found.append(counts)
+        counts.append(np.where(valid_of(values), diffs, 0) if values.null_count else diffs)
         if summand.total is None:
             continue
-        weights: Limb | None = counts.astype(object) if is_large else None if are_ones(counts) else counts
-        limbs = summand.total.limbs(values, weights)
-        found += limbs + [None] * (2 * summand.total.words - len(limbs))
-        rests.append(summand.total.rests(values, diffs))
+        weights: Limb | None = None if are_ones(counts[-1]) else counts[-1]
+        if times > TIMES_MAX:
+            weights = counts[-1].astype(object)
+        bits = bits_for(min(times, TIMES_MAX))
+        found, beyond = summand.total.weighed(values, diffs, weights, bits)
+        parts.append(found)
+        rests.append(beyond)
     negative = diffs < 0
     retracts = bool(negative.any())
     there, gone = list[pa.Array](), list[pa.Array | None]()
@@ -139,7 +165,25 @@ def changing(
         values = arguments[extreme.argument]
         there.append(_without(values, negative) if retracts else values)
         gone.append(_without(values, ~negative) if retracts else None)
-    return Elements(keys=keys, steps=steps, added=found, rests=rests, there=there, gone=gone)
+    return Weighed(keys=keys, steps=steps, rows=diffs, counts=counts, parts=parts, rests=rests, there=there, gone=gone)
+
+
+def elements_of(layout: Layout, weighed: Weighed) -> Elements:
+    """The same as elements."""
+    found: list[Limb | None] = [weighed.rows]
+    parts = iter(weighed.parts)
+    for summand, counts in zip(layout.summands, weighed.counts, strict=True):
+        found.append(counts)
+        if summand.total is not None:
+            found += limbs_of(next(parts), summand.total.words)
+    return Elements(
+        keys=weighed.keys,
+        steps=weighed.steps,
+        added=found,
+        rests=weighed.rests,
+        there=weighed.there,
+        gone=weighed.gone,
+    )
 
 
 def are_ones(diffs: Numbers) -> bool:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from instance.arranged.limbs import BITS, Limb, Words, integers, weighed
+from instance.arranged.limbs import BITS, Limb, Part, Words, integers, weighed
 from instance.memory.rows import NAN
 
 Doubles: TypeAlias = NDArray[np.float64]
@@ -35,33 +35,52 @@ _AT_ONCE = 1 << 15
 
 def outside(values: Doubles) -> NDArray[np.int64]:
     """The places of the values that are not in the window."""
+    smallest, largest = _span(values)
+    if smallest >= _LEAST and largest < _BEYOND:
+        return np.zeros(0, np.int64)
     magnitudes = np.abs(values)
     inside = (magnitudes >= _LEAST) & (magnitudes < _BEYOND)
     inside |= values == 0
     return np.flatnonzero(~inside)
 
 
-def window_limbs(values: Doubles, weights: Limb | None) -> list[Limb | None]:
-    """The limbs of values in the window. There are as many as the magnitudes that occur need."""
-    magnitudes = np.abs(values)
-    largest = magnitudes.max(initial=0.0)
+def _span(values: Doubles) -> tuple[float, float]:
+    """The smallest and the largest magnitude, zero aside; the largest is NaN if any is."""
+    smallest, largest = math.inf, 0.0
+    for begin in range(0, len(values), _AT_ONCE):
+        magnitudes = np.abs(values[begin : begin + _AT_ONCE])
+        least = magnitudes.min()
+        if least == 0:
+            least = np.min(magnitudes, where=magnitudes > 0, initial=math.inf)
+        smallest, largest = min(smallest, least), max(magnitudes.max(), largest)
+        if largest != largest:
+            break
+    return smallest, largest
+
+
+def window_parts(values: Doubles, weights: Limb | None, bits: int) -> list[Part]:
+    """The parts of values in the window, of at most so many bits: as many as the magnitudes that occur need."""
+    smallest, largest = _span(values)
     if largest == 0:
         return []
-    smallest = np.min(magnitudes, where=magnitudes > 0, initial=largest)
-    first = (math.frexp(smallest)[1] - 53 + WINDOW_BITS) // BITS
-    count = (math.frexp(largest)[1] - 1 + WINDOW_BITS) // BITS + 1 - first
+    first = math.frexp(smallest)[1] - 53 + WINDOW_BITS
+    count = -(-(math.frexp(largest)[1] + WINDOW_BITS - first) // bits)
+    scale = math.ldexp(1.0, WINDOW_BITS - first)
     found = [np.empty(len(values), np.int64) for _ in range(count)]
     for begin in range(0, len(values), _AT_ONCE):
         here = slice(begin, begin + _AT_ONCE)
-        signs = np.sign(values[here])
-        # Powers of two: nothing is rounded. A magnitude less its upper limbs has no more digits than it had.
-        left = magnitudes[here] * math.ldexp(1.0, WINDOW_BITS - BITS * first)
-        for place in range(count - 1, 0, -1):
-            part = np.floor(left * math.ldexp(1.0, -BITS * place))
-            left -= part * math.ldexp(1.0, BITS * place)
-            found[place][here] = part * signs
-        found[0][here] = left * signs
-    return [None] * first + [weighed(limb, weights) for limb in found]
+        # Powers of two: nothing is rounded. A magnitude less its upper parts has no more digits than it had.
+        left = values[here] * scale
+        if count > 1:
+            signs = np.sign(left)
+            np.abs(left, out=left)
+            for place in range(count - 1, 0, -1):
+                part = np.floor(left * math.ldexp(1.0, -bits * place))
+                left -= part * math.ldexp(1.0, bits * place)
+                found[place][here] = part * signs
+            left *= signs
+        found[0][here] = left
+    return [(first + bits * place, weighed(part, weights)) for place, part in enumerate(found)]
 
 
 def rest_of(value: float, times: int) -> Rest:

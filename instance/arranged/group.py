@@ -14,13 +14,13 @@ from instance.arranged.accumulation import (
     Elements,
     Groups,
     accumulated,
-    changing,
     columns_of,
     joined,
     layout_of,
     result_types,
     results,
     stored,
+    weighed,
 )
 from instance.arranged.extremes import Ranked, Rows, found_anew, harmed, running
 from instance.arranged.matching import BEFORE, Chains, chained, numbers_of, together
@@ -98,7 +98,7 @@ class Group(ArrangedOperator):
         if change is None:
             return Batch.nothing(self.format)
         layout = self._layout
-        elements = thinned(layout, changing(layout, change.keys, change.arguments, change.steps, change.diffs))
+        elements = thinned(layout, weighed(layout, change.keys, change.arguments, change.steps, change.diffs))
         groups = self._spines["groups"]
         if groups.rows:
             keys = pa.table(list(elements.keys), names=layout.key_names)

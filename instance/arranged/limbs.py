@@ -4,6 +4,9 @@ An integer of ``n`` words of 64 bits is two's complement, the lowest word first.
 limbs of 32 bits, each in an array of its own with room for sums and signs above; a limb that is zero everywhere is
 None. Limbs may be added in any order, and ``packed`` carries what is beyond their 32 bits: so sums are exact, and have
 one form. Where 64 bits are too few for what is added, arrays of Python's integers take their place and do the same.
+
+What is about to be added by the million is better taken apart into as few *parts* as there is room for: each stands at
+any bit and has as many bits as its sum leaves free.
 """
 
 from collections.abc import Sequence
@@ -17,6 +20,8 @@ from reconcile.errors import InvalidRequest
 Words: TypeAlias = NDArray[np.int64]
 #: Of 64-bit integers, or of Python's if those might be too small.
 Limb: TypeAlias = NDArray[Any]
+#: At which bit it stands, and what is added there.
+Part: TypeAlias = tuple[int, Limb]
 
 BITS = 32
 _MASK = (1 << BITS) - 1
@@ -30,19 +35,44 @@ def weighed(limb: NDArray[np.int64], weights: Limb | None) -> Limb:
     return limb if weights is None else limb * weights
 
 
-def limbs_of(values: NDArray[np.int64], weights: Limb | None) -> list[Limb | None]:
-    """The limbs of integers of 64 bits: one if they are small, else two."""
+def bits_for(times: float) -> int:
+    """How many bits a part may have, if so many are added."""
+    return 62 - int(times).bit_length()
+
+
+def parts_of(values: NDArray[np.int64], weights: Limb | None, bits: int) -> list[Part]:
+    """Integers of 64 bits: one part if they are small enough, else two."""
     if not len(values):
         return []
-    if values.min() >= -_HALF and values.max() < _HALF:
-        return [weighed(values, weights)]
-    return [weighed(values & _MASK, weights), weighed(values >> BITS, weights)]
+    if max(int(values.max()), -1 - int(values.min())).bit_length() <= bits:
+        return [(0, weighed(values, weights))]
+    return [(0, weighed(values & _MASK, weights)), (BITS, weighed(values >> BITS, weights))]
 
 
-def limbs_of_pairs(low: NDArray[np.int64], high: NDArray[np.int64], weights: Limb | None) -> list[Limb | None]:
-    """The limbs of integers of 128 bits."""
+def parts_of_pairs(low: NDArray[np.int64], high: NDArray[np.int64], weights: Limb | None, bits: int) -> list[Part]:
+    """Integers of 128 bits."""
+    if (high == low >> 63).all():
+        return parts_of(low, weights, bits)
     parts = [low & _MASK, (low >> BITS) & _MASK, high & _MASK, high >> BITS]
-    return [weighed(part, weights) for part in parts]
+    return [(BITS * place, weighed(part, weights)) for place, part in enumerate(parts)]
+
+
+def limbs_of(parts: Sequence[Part], words: int) -> list[Limb | None]:
+    """The limbs that parts add up to, for integers of so many words."""
+    found: list[Limb | None] = [None] * (2 * words)
+
+    def add(place: int, limb: Limb) -> None:
+        before = found[place]
+        found[place] = limb if before is None else before + limb
+
+    for bit, part in parts:
+        place, shift = divmod(bit, BITS)
+        if shift:
+            add(place, (part & ((1 << (BITS - shift)) - 1)) << shift)
+            add(place + 1, part >> (BITS - shift))
+        else:
+            add(place, part)
+    return found
 
 
 def unpacked(words: Sequence[Words]) -> list[Limb | None]:

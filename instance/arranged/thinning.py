@@ -1,96 +1,90 @@
-"""Thinning of elements: many of one key and step become few, by Arrow's own aggregation.
+"""Thinning of what updates add: many of one key and step become few, by Arrow's own aggregation.
 
 Only for speed: whatever is left apart that belongs together comes together in the chains.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 
-from instance.arranged.accumulation import Elements, Layout, joined
+from instance.arranged.accumulation import Elements, Layout, Weighed, elements_of, joined
 from instance.arranged.extremes import from_sortable, sortable
 from instance.arranged.limbs import Limb
 from instance.spine.values import Places
 
-#: Fewer elements are as fast without.
+#: Fewer are as fast without.
 ROWS_MIN = 1 << 14
 
 
-def thinned(layout: Layout, elements: Elements) -> Elements:
+def thinned(layout: Layout, weighed: Weighed) -> Elements:
     """Elements that add the same to each key at each step; perhaps fewer."""
-    is_plain = all(each is None or each.dtype == np.int64 for each in elements.added)
-    if len(elements) < ROWS_MIN or not is_plain or any(map(pa.types.is_nested, layout.key_types)):
-        return elements
-    special = sorted({place for rests in elements.rests for place in rests})
+    is_plain = all(each.dtype == np.int64 for each in weighed.columns)
+    if len(weighed) < ROWS_MIN or not is_plain or any(map(pa.types.is_nested, layout.key_types)):
+        return elements_of(layout, weighed)
+    special = sorted({place for rests in weighed.rests for place in rests})
     if not special:
-        return _aggregated(layout, elements)
-    others = np.delete(np.arange(len(elements)), special)
-    return joined(_taken(elements, np.array(special)), _aggregated(layout, _taken(elements, others)))
+        return elements_of(layout, _aggregated(layout, weighed))
+    others = _taken(weighed, np.delete(np.arange(len(weighed)), special))
+    kept = elements_of(layout, _taken(weighed, np.array(special)))
+    return joined(kept, elements_of(layout, _aggregated(layout, others)))
 
 
-def _taken(elements: Elements, places: Places) -> Elements:
+def _taken(weighed: Weighed, places: Places) -> Weighed:
     chosen = pa.array(places)
-    where = {int(place): at for at, place in enumerate(places)} if any(elements.rests) else {}
-    return Elements(
-        keys=[key.take(chosen) for key in elements.keys],
-        steps=elements.steps[places],
-        added=[None if each is None else each[places] for each in elements.added],
-        rests=[{where[place]: rest for place, rest in rests.items() if place in where} for rests in elements.rests],
-        there=[each.take(chosen) for each in elements.there],
-        gone=[None if each is None else each.take(chosen) for each in elements.gone],
+    where = {int(place): at for at, place in enumerate(places)}
+    return Weighed(
+        keys=[key.take(chosen) for key in weighed.keys],
+        steps=weighed.steps[places],
+        rows=weighed.rows[places],
+        counts=[counts[places] for counts in weighed.counts],
+        parts=[[(bit, part[places]) for bit, part in parts] for parts in weighed.parts],
+        rests=[{where[place]: rest for place, rest in rests.items() if place in where} for rests in weighed.rests],
+        there=[each.take(chosen) for each in weighed.there],
+        gone=[None if each is None else each.take(chosen) for each in weighed.gone],
     )
 
 
-def _aggregated(layout: Layout, elements: Elements) -> Elements:
-    steps, count = elements.steps, len(elements)
-    if not count:
-        return elements
-    names, columns = [f"k{place}" for place in range(len(elements.keys))], list(elements.keys)
-    has_steps = bool((steps != steps[0]).any())
-    if has_steps:
-        names.append("step")
-        columns.append(pa.array(steps))
-    keys = tuple(names)
-    wanted: list[tuple[str, str]] = []
-    sums = _distinct(elements.added)
-    for place, limb in sums.items():
-        names.append(f"a{place}")
-        columns.append(pa.array(limb))
-        wanted.append((f"a{place}", "sum"))
+def _aggregated(layout: Layout, weighed: Weighed) -> Weighed:
+    if not len(weighed):
+        return weighed
+    steps = weighed.steps
+    keys = {f"key{place}": key for place, key in enumerate(weighed.keys)}
+    if (steps != steps[0]).any():
+        keys["step"] = pa.array(steps)
+    sums = _distinct(weighed.columns)
+    extremes: dict[str, tuple[pa.Array, bool]] = {}
     for place, extreme in enumerate(layout.extremes):
-        for kind, values in (("t", elements.there[place]), ("g", elements.gone[place])):
-            if values is not None:
-                names.append(f"{kind}{place}")
-                columns.append(sortable(values))
-                wanted.append((f"{kind}{place}", "max" if extreme.greatest else "min"))
-    found = pa.table(columns, names=names).group_by(list(keys)).aggregate(wanted).combine_chunks()
-
-    def column(name: str) -> pa.Array:
-        chunks = found.column(name).chunks
-        return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-
-    function = {name: f"{name}_{function}" for name, function in wanted}
-    added = {id(limb): column(function[f"a{place}"]).to_numpy() for place, limb in sums.items()}
-    return Elements(
-        keys=[column(f"k{place}") for place in range(len(elements.keys))],
-        steps=column("step").to_numpy() if has_steps else np.full(found.num_rows, steps[0]),
-        added=[None if each is None else added[id(each)] for each in elements.added],
-        rests=[{} for _ in elements.rests],
-        there=[
-            from_sortable(column(function[f"t{place}"]), extreme.type) for place, extreme in enumerate(layout.extremes)
-        ],
-        gone=[
-            None if elements.gone[place] is None else from_sortable(column(function[f"g{place}"]), extreme.type)
-            for place, extreme in enumerate(layout.extremes)
-        ],
-    )  # fmt: skip
+        extremes[f"there{place}"] = weighed.there[place], extreme.greatest
+        if weighed.gone[place] is not None:
+            extremes[f"gone{place}"] = weighed.gone[place], extreme.greatest
+    columns = {**keys, **{name: pa.array(limb) for name, limb in sums.items()}}
+    columns |= {name: sortable(values) for name, (values, _) in extremes.items()}
+    wanted = [(name, "sum") for name in sums]
+    wanted += [(name, "max" if greatest else "min") for name, (_, greatest) in extremes.items()]
+    found = pa.table(columns).group_by(list(keys)).aggregate(wanted)
+    named = dict(zip((name for name, _ in wanted), (f"{name}_{how}" for name, how in wanted), strict=True))
+    arrays = {name: _whole(found.column(named.get(name, name))) for name in columns}
+    added = {id(limb): arrays[name].to_numpy() for name, limb in sums.items()}
+    ends = {name: from_sortable(arrays[name], values.type) for name, (values, _) in extremes.items()}
+    places = range(len(layout.extremes))
+    return replace(
+        weighed,
+        keys=[arrays[f"key{place}"] for place in range(len(weighed.keys))],
+        steps=arrays["step"].to_numpy() if "step" in keys else np.full(found.num_rows, steps[0]),
+        rows=added[id(weighed.rows)],
+        counts=[added[id(counts)] for counts in weighed.counts],
+        parts=[[(bit, added[id(part)]) for bit, part in parts] for parts in weighed.parts],
+        there=[ends[f"there{place}"] for place in places],
+        gone=[ends.get(f"gone{place}") for place in places],
+    )
 
 
-def _distinct(columns: Sequence[Limb | None]) -> dict[int, Limb]:
-    """Each column once, by a place where it is: one that has no nulls is counted as its rows are."""
-    found: dict[int, tuple[int, Limb]] = {}
-    for place, column in enumerate(columns):
-        if column is not None:
-            found.setdefault(id(column), (place, column))
-    return dict(found.values())
+def _distinct(columns: Sequence[Limb]) -> dict[str, Limb]:
+    """Each column once, with a name: what has no nulls is counted as its rows are."""
+    return {f"sum{place}": column for place, column in enumerate({id(each): each for each in columns}.values())}
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

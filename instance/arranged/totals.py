@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 
 from instance.arranged.fractions import WORDS as FRACTION_WORDS
-from instance.arranged.fractions import Rest, nearest, outside, rest_of, window_limbs
-from instance.arranged.limbs import Limb, Words, fits_one_word, integers, limbs_of, limbs_of_pairs
+from instance.arranged.fractions import Rest, nearest, outside, rest_of, window_parts
+from instance.arranged.limbs import Limb, Part, Words, fits_one_word, integers, parts_of, parts_of_pairs
 from instance.memory.accumulators import accumulator, exact_decimal
 from instance.memory.casts import EXACT, checked
 from instance.memory.type_rules import BIGINT, is_fractional, is_integer
@@ -49,12 +49,13 @@ class Total(Protocol):
     words: int
     has_rest: bool
 
-    def limbs(self, values: pa.Array, weights: Limb | None) -> list[Limb | None]:
-        """What is added; of nulls nothing, because they have no weight."""
-        ...
+    def weighed(
+        self, values: pa.Array, diffs: Numbers, weights: Limb | None, bits: int
+    ) -> tuple[list[Part], dict[int, Rest]]:
+        """What is added, in parts of so many bits at most; and by place what some add beyond that.
 
-    def rests(self, values: pa.Array, diffs: Numbers) -> dict[int, Rest]:
-        """What values add beyond that, by their place."""
+        The weights are the differences, with none for null; or None if all are one.
+        """
         ...
 
     def sum(self, of: Summed) -> pa.Array: ...
@@ -74,11 +75,10 @@ class Integers:
 
     words, has_rest = 2, False
 
-    def limbs(self, values: pa.Array, weights: Limb | None) -> list[Limb | None]:
-        return limbs_of(ints_of(values).astype(np.int64, copy=False), weights)
-
-    def rests(self, values: pa.Array, diffs: Numbers) -> dict[int, Rest]:  # noqa: ARG002
-        return {}
+    def weighed(
+        self, values: pa.Array, diffs: Numbers, weights: Limb | None, bits: int  # noqa: ARG002
+    ) -> tuple[list[Part], dict[int, Rest]]:  # fmt: skip
+        return parts_of(ints_of(values).astype(np.int64, copy=False), weights, bits), {}
 
     def sum(self, of: Summed) -> pa.Array:
         beyond = np.flatnonzero(of.valid & ~fits_one_word(of.words))
@@ -114,14 +114,13 @@ class Decimals:
         self._sum_type, _ = accumulator("sum", type)
         self._avg_type, _ = accumulator("avg", type)
 
-    def limbs(self, values: pa.Array, weights: Limb | None) -> list[Limb | None]:
+    def weighed(
+        self, values: pa.Array, diffs: Numbers, weights: Limb | None, bits: int  # noqa: ARG002
+    ) -> tuple[list[Part], dict[int, Rest]]:  # fmt: skip
         words = words_of(values).view(np.int64)
         if self._is_narrow:
-            return limbs_of(words[0::2], weights)
-        return limbs_of_pairs(words[0::2], words[1::2], weights)
-
-    def rests(self, values: pa.Array, diffs: Numbers) -> dict[int, Rest]:  # noqa: ARG002
-        return {}
+            return parts_of(words[0::2], weights, bits), {}
+        return parts_of_pairs(words[0::2], words[1::2], weights, bits), {}
 
     def sum(self, of: Summed) -> pa.Array:
         fits = fits_one_word(of.words)
@@ -163,17 +162,16 @@ class Fractions:
 
     words, has_rest = FRACTION_WORDS, True
 
-    def limbs(self, values: pa.Array, weights: Limb | None) -> list[Limb | None]:
+    def weighed(
+        self, values: pa.Array, diffs: Numbers, weights: Limb | None, bits: int
+    ) -> tuple[list[Part], dict[int, Rest]]:
         doubles = _doubles(values)
         beyond = outside(doubles)
-        if len(beyond):
+        rests = {int(place): rest_of(float(doubles[place]), int(diffs[place])) for place in beyond}
+        if rests:
             doubles = doubles.copy()
             doubles[beyond] = 0
-        return window_limbs(doubles, weights)
-
-    def rests(self, values: pa.Array, diffs: Numbers) -> dict[int, Rest]:
-        doubles = _doubles(values)
-        return {int(place): rest_of(float(doubles[place]), int(diffs[place])) for place in outside(doubles)}
+        return window_parts(doubles, weights, bits), rests
 
     def sum(self, of: Summed) -> pa.Array:
         return pa.array(nearest(of.words, of.rests), mask=~of.valid)
