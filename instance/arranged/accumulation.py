@@ -158,13 +158,13 @@ def weighed(
         found, beyond = summand.total.weighed(values, diffs, weights, bits)
         parts.append(found)
         rests.append(beyond)
-    negative = diffs < 0
-    retracts = bool(negative.any())
+    absent = diffs <= 0
+    retracts = bool(absent.any())
     there, gone = list[pa.Array](), list[pa.Array | None]()
     for extreme in layout.extremes:
         values = arguments[extreme.argument]
-        there.append(_without(values, negative) if retracts else values)
-        gone.append(_without(values, ~negative) if retracts else None)
+        there.append(_without(values, absent) if retracts else values)
+        gone.append(_without(values, diffs >= 0) if retracts else None)
     return Weighed(keys=keys, steps=steps, rows=diffs, counts=counts, parts=parts, rests=rests, there=there, gone=gone)
 
 

@@ -20,8 +20,13 @@ from instance.spine.values import Flags, Places, ints_of, valid_of
 ROWS_AT_ONCE = 1 << 22
 
 
+def has_nan(column: pa.Array) -> bool:
+    """Whether Arrow's own minimum and maximum would be wrong: to it, NaN is not above every number."""
+    return bool(pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py())
+
+
 def sortable(column: pa.Array) -> pa.Array:
-    """Values of the same order, of which Arrow's own minimum and maximum are right: NaN is above every number."""
+    """Values in the same order that are not fractions; what is none stays as it is."""
     if not pa.types.is_floating(column.type):
         return column
     bits = ints_of(column).astype(np.int64)
@@ -29,7 +34,7 @@ def sortable(column: pa.Array) -> pa.Array:
 
 
 def from_sortable(column: pa.Array, type: pa.DataType) -> pa.Array:
-    if not pa.types.is_floating(type):
+    if column.type == type:
         return column
     width = type.bit_width // 8
     bits = _turned(ints_of(column).astype(np.int64), type.bit_width).astype(f"i{width}")

@@ -24,7 +24,8 @@ def together(parts: Sequence[Sequence[pa.Array]]) -> list[pa.Array]:
 def numbers_of(keys: Sequence[pa.Array], hashing: Hashing) -> Places:
     """A number for each row, from 0 on: the same for equal keys, which are canonical, and different for others."""
     hashes = hashing(keys, None)
-    order, begins = grouped(hashes, keys, sorted_places(hashes))
+    # Whatever the order of equals: only which are equal counts.
+    order, begins = grouped(hashes, keys, np.argsort(hashes))
     numbers = np.empty(len(order), np.int64)
     numbers[order] = np.cumsum(begins) - 1
     return numbers
@@ -35,10 +36,10 @@ def pairs(left: Sequence[pa.Array], right: Sequence[pa.Array], hashing: Hashing)
     count = len(left[0])
     numbers = numbers_of(together([left, right]), hashing)
     ours, theirs = numbers[:count], numbers[count:]
-    order = np.argsort(theirs, kind="stable")
-    ordered = theirs[order]
-    begins = np.searchsorted(ordered, ours, "left")
-    counts = np.searchsorted(ordered, ours, "right") - begins
+    order = np.argsort(theirs)
+    each = np.bincount(theirs, minlength=int(numbers.max()) + 1)
+    counts = each[ours]
+    begins = (np.cumsum(each) - each)[ours]
     return np.repeat(np.arange(count), counts), order[ranges(begins, counts)]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 
 from instance.arranged.accumulation import Elements, Layout, Weighed, elements_of, joined
-from instance.arranged.extremes import from_sortable, sortable
+from instance.arranged.extremes import from_sortable, has_nan, sortable
 from instance.arranged.limbs import Limb
 from instance.spine.values import Places
 
@@ -60,10 +60,12 @@ def _aggregated(layout: Layout, weighed: Weighed) -> Weighed:
         if weighed.gone[place] is not None:
             extremes[f"gone{place}"] = weighed.gone[place], extreme.greatest
     columns = {**keys, **{name: pa.array(limb) for name, limb in sums.items()}}
-    columns |= {name: sortable(values) for name, (values, _) in extremes.items()}
+    sorted_as = {id(values): sortable(values) if has_nan(values) else values for values, _ in extremes.values()}
+    columns |= {name: sorted_as[id(values)] for name, (values, _) in extremes.items()}
     wanted = [(name, "sum") for name in sums]
     wanted += [(name, "max" if greatest else "min") for name, (_, greatest) in extremes.items()]
-    found = pa.table(columns).group_by(list(keys)).aggregate(wanted)
+    # In one thread: several each make groups of their own, which then have to be brought together.
+    found = pa.table(columns).group_by(list(keys), use_threads=False).aggregate(wanted)
     named = dict(zip((name for name, _ in wanted), (f"{name}_{how}" for name, how in wanted), strict=True))
     arrays = {name: _whole(found.column(named.get(name, name))) for name in columns}
     added = {id(limb): arrays[name].to_numpy() for name, limb in sums.items()}

@@ -67,13 +67,19 @@ class Played:
         self._there: list[Row] = []
 
     def batch(self, steps: Steps, at: int, *, backwards: bool) -> Batch:
-        """The batch of steps from ``at`` on; its updates are not in the order of steps if it goes backwards."""
+        """The batch of steps from ``at`` on.
+
+        If it goes backwards, later steps come first, and rows may go at the step at which they come.
+        """
         updates: list[RowUpdate] = []
         for step, (come, gone) in enumerate(steps, at):
+            if backwards:
+                self._there += come
             some = gone[: len(self._there)]
             updates += [(self._there.pop(place % len(self._there)), step, -1) for place in some]
             updates += [(row, step, 1) for row in come]
-            self._there += come
+            if not backwards:
+                self._there += come
         if not updates:
             return Batch.nothing(self.format)
         found = Batch.of(self.format, updates[::-1] if backwards else updates)
