@@ -143,7 +143,7 @@ async def test_an_aggregate_without_keys_always_has_one_row() -> None:
         ]
 
 
-@pytest.mark.parametrize("operators", ["memory"], indirect=True)
+@pytest.mark.parametrize("state", ["dicts"], indirect=True)
 @pytest.mark.asyncio
 async def test_ten_thousand_dataflows_on_one_table_read_it_once() -> None:
     collections, s1, _ = tables()
