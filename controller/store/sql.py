@@ -12,8 +12,8 @@ from controller.store.database import folder_of, parse
 from controller.store.folder_lock import FolderLock, lock_folder, take_over_folder
 from controller.store.interface import Loaded, Reign
 from controller.store.ledger import Ledger
-from controller.store.migrate import require_current_on, upgrade_on
 from controller.store.reading import read
+from controller.store.revision import require, revision_of
 from controller.store.worker import Worker
 from controller.store.writing import check_reign, write_compaction
 from plainsong.failpoint import failpoint
@@ -57,11 +57,15 @@ class SqlStore:
         """Checks the schema, or brings it up to date."""
 
         def perform(connection: Connection) -> None:
-            if migrate:
+            with connection.begin():
+                revision = revision_of(connection)
+            if migrate and not revision.is_current:
+                # Only here: what migrates takes longer to load than the rest of a start.
+                from controller.store.migrate import upgrade_on
+
                 upgrade_on(connection)
             else:
-                with connection.begin():
-                    require_current_on(connection)
+                require(revision)
 
         await self._run(perform)
 

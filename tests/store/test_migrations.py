@@ -1,15 +1,20 @@
 """Schemas: made, recognised, refused when they are not ours to use."""
 
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
 from controller.store.database import DATABASE_NAME, sqlite_url
-from controller.store.migrate import Revision, current, require_current, upgrade
+from controller.store.migrate import current, require_current, upgrade
+from controller.store.revision import Revision, known
 from controller.store.sql import open_store
 from controller.store.tables import metadata
 from reconcile.errors import InvalidRequest
@@ -52,6 +57,28 @@ def test_the_migrations_make_the_tables_that_the_program_uses(url: str) -> None:
 
     engine.dispose()
     assert differences == []
+
+
+def test_the_files_of_migrations_are_named_by_their_revisions_in_order() -> None:
+    config = Config()
+    config.set_main_option("script_location", "migrations:")
+
+    scripts = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+
+    assert list(known()) == scripts[::-1]
+
+
+def test_a_start_with_a_current_schema_does_not_load_what_migrates(tmp_path: Path) -> None:
+    upgrade(sqlite_url(tmp_path))
+    start = (
+        "import asyncio, sys\n"
+        "import controller.__main__\n"
+        "from controller.store.sql import open_store\n"
+        "store = asyncio.run(open_store(sys.argv[1], migrate=True))\n"
+        "sys.exit('alembic' in sys.modules)"
+    )
+
+    subprocess.run([sys.executable, "-P", "-c", start, sqlite_url(tmp_path)], check=True, timeout=60)
 
 
 def test_looking_does_not_make_a_database(tmp_path: Path) -> None:
