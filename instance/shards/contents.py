@@ -1,5 +1,7 @@
 """Rows of a shard as Arrow: what may be written, which updates lie where, and what they sum up to."""
 
+from collections.abc import Sequence
+
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
@@ -27,19 +29,76 @@ def shard_schema(schema: pa.Schema) -> pa.Schema:
     return whole
 
 
+def check_extends(id: object, fewer: pa.Schema, more: pa.Schema) -> None:
+    """Columns are only ever added, at the end: raises ``InvalidRequest`` if ``more`` does not begin with ``fewer``."""
+    wanted = [field for field in more if field.name not in (STEP, DIFF)]
+    for place, field in enumerate(one for one in fewer if one.name not in (STEP, DIFF)):
+        if place >= len(wanted):
+            raise other_columns(id, f"column {field.name!r} is missing")
+        other = wanted[place]
+        if other.name != field.name:
+            raise other_columns(id, f"column {place + 1} is {field.name!r}, asked for was {other.name!r}")
+        if not other.type.equals(field.type):
+            raise other_columns(id, f"column {field.name!r} is {field.type}, asked for was {other.type}")
+
+
+def other_columns(id: object, detail: str) -> InvalidRequest:
+    return InvalidRequest(f"shard {id} has other columns", detail=detail, hint="columns can only be added, at the end")
+
+
+def widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """``table`` with exactly ``schema``; a column that it lacks was added later, and is null."""
+    if table.column_names == schema.names:
+        return table.cast(schema)
+    there = set(table.column_names)
+    columns = [
+        table[field.name].cast(field.type)
+        if field.name in there
+        else pa.chunked_array([pa.nulls(table.num_rows, field.type)])
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """All rows of tables of one shard, which may have grown from one to the next; at least one table."""
+    widest = max(tables, key=lambda table: table.num_columns).schema
+    same = widest.names
+    return pa.concat_tables([table if table.column_names == same else widened(table, widest) for table in tables])
+
+
+def seen_as(table: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Contents or updates as somebody sees them who knows only ``columns``.
+
+    What they do not know is left out, and rows that differed in nothing else are one; what is not there yet is null.
+    """
+    known = [name for name in table.column_names if name not in (STEP, DIFF)]
+    if known == columns.names:
+        return table
+    beside = [table.schema.field(name) for name in (STEP, DIFF) if name in table.column_names]
+    seen = widened(table, pa.schema([*columns, *beside]))
+    if set(known) <= set(columns.names):
+        return seen
+    return summed(seen, by_step=STEP in seen.column_names)
+
+
 def checked_updates(updates: pa.Table | None, schema: pa.Schema, lower: Antichain, upper: Antichain) -> pa.Table | None:
-    """The updates as they are to be stored; None if there are none. Raises for anything that does not belong."""
+    """The updates as they are to be stored; None if there are none. Raises for anything that does not belong.
+
+    A user's column that they lack was added since they were made, and is null.
+    """
     if not upper > lower:
         raise InvariantBroken(f"an append must advance the upper: from {lower} to {upper}")
     if updates is None or updates.num_rows == 0:
         return None
-    if sorted(updates.column_names) != sorted(schema.names):
+    names = updates.column_names
+    if len(set(names)) < len(names) or not set(names) <= set(schema.names) or not {STEP, DIFF} <= set(names):
         raise InvalidRequest(
             "the rows have other columns than their shard",
             detail=f"they have {', '.join(updates.column_names)}; the shard has {', '.join(schema.names)}",
         )
     try:
-        stored = updates.select(schema.names).cast(schema)
+        stored = widened(updates, schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise InvalidRequest("the rows do not fit the columns of their shard", detail=str(error)) from error
     for field in schema:
@@ -70,12 +129,13 @@ def between(table: pa.Table, lower: Antichain, upper: Antichain) -> pa.Table:
     return table.filter(mask)
 
 
-def summed(table: pa.Table) -> pa.Table:
-    """Each distinct row once with the sum of its ``_diff``, rows that sum up to nothing left out; without ``_step``.
+def summed(table: pa.Table, *, by_step: bool = False) -> pa.Table:
+    """Each distinct row once with the sum of its ``_diff``, rows that sum up to nothing left out.
 
-    Null equals null, and floating-point numbers are told apart by their bits.
+    Without ``_step``, or for each step by itself. Null equals null, and floating-point numbers are told apart by their
+    bits.
     """
-    keys = [name for name in table.column_names if name not in (STEP, DIFF)]
+    keys = [name for name in table.column_names if name != DIFF and (by_step or name != STEP)]
     schema = pa.schema([table.schema.field(name) for name in [*keys, DIFF]])
     if table.num_rows == 0:
         return schema.empty_table()

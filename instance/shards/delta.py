@@ -21,7 +21,7 @@ from instance.shards.holds import Hold, Holds
 from instance.shards.local_appends import LocalAppends
 from instance.shards.progress import PROGRESS_MS, Pending, Progress
 from instance.shards.rules import DEFAULT_RULES, UpkeepRules
-from instance.shards.store import Appended, AppendOutcome, EpochFenced, Shard, TakenOver, Tidied
+from instance.shards.store import Appended, AppendOutcome, EpochFenced, Grown, Shard, TakenOver, Tidied
 from reconcile.errors import StorageFailed
 from reconcile.frontiers import MINIMUM, Antichain
 from reconcile.ids import GlobalId, Step, WriterEpoch
@@ -200,6 +200,12 @@ class DeltaShard:
         if isinstance(outcome, Appended):
             self.has_written = True
             self._appends.tell(self.id)
+        return outcome
+
+    async def grow(self, schema: pa.Schema, *, writer_epoch: WriterEpoch | None) -> Grown | EpochFenced:
+        wanted = shard_schema(schema)
+        outcome = await self._in_turn(lambda: delta_writing.grow(self._table, wanted, writer_epoch))
+        self.has_written |= isinstance(outcome, Grown)
         return outcome
 
     async def take_over(self, writer_epoch: WriterEpoch) -> TakenOver | EpochFenced:

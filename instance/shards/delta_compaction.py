@@ -21,7 +21,7 @@ from deltalake import Schema as DeltaSchema
 from deltalake.transaction import AddAction, RemoveAction
 
 from instance.shards.compaction import Compaction
-from instance.shards.contents import consolidated
+from instance.shards.contents import consolidated, widened
 from instance.shards.delta_handle import HOOKS_OFF
 from instance.shards.delta_log import COMPACTION, SINCE, to_number
 from instance.shards.delta_table import RACES_LOST_MAX, ShardTable
@@ -53,8 +53,10 @@ def rewrite(table: ShardTable, view: View, compaction: Compaction) -> Rewritten:
     number = view.compaction + 1
     if view.since.is_closed:
         return Rewritten(number=number, compaction=compaction, added=())
-    old = [table.place.read_table(file.name).cast(table.schema) for file in compaction.files]
-    whole = pa.concat_tables([table.schema.empty_table(), *old])
+    # Of one moment: the shard may grow meanwhile, but not by columns of these files.
+    schema = table.schema
+    old = [widened(table.place.read_table(file.name), schema) for file in compaction.files]
+    whole = pa.concat_tables([schema.empty_table(), *old])
     parts = consolidated(whole, view.since, view.upper)
     before, after = _total(whole), sum(_total(part) for part in parts)
     if before != after:

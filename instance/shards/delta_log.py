@@ -74,6 +74,8 @@ class Commit:
     position: str | None
     #: Drawn anew for every attempt to commit, so that a lost reply can be told from a lost race.
     attempt: str
+    #: The columns from here on, as Delta writes them.
+    columns: str | None
     added: tuple[AddedFile, ...]
     removed: tuple[str, ...]
 
@@ -121,6 +123,7 @@ class DeltaLog:
             lower=Step(int(description[LOWER])) if LOWER in description else None,
             position=str(description[POSITION]) if POSITION in description else None,
             attempt=str(description.get(ATTEMPT, "")),
+            columns=next((str(action["metaData"]["schemaString"]) for action in actions if "metaData" in action), None),
             added=tuple(_added(action["add"]) for action in actions if "add" in action),
             removed=tuple(unquote(action["remove"]["path"]) for action in actions if "remove" in action),
         )

@@ -20,7 +20,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError
 
-from instance.shards.contents import between
+from instance.shards.contents import between, widened
+from instance.shards.delta_columns import columns_here
 from instance.shards.delta_handle import HOOKS_OFF, OPEN_TRIES_MAX, CommitHandle
 from instance.shards.delta_log import (
     ATTEMPT,
@@ -41,7 +42,7 @@ from instance.shards.rules import DEFAULT_RULES, TOKENS_REMEMBERED_MAX, UpkeepRu
 from instance.shards.store import NO_WRITER
 from plainsong.failpoint import failpoint
 from plainsong.types import STEP
-from reconcile.errors import InvalidRequest, StorageFailed
+from reconcile.errors import StorageFailed
 from reconcile.frontiers import Antichain
 from reconcile.ids import GlobalId, Step
 
@@ -76,7 +77,9 @@ class ShardTable:
         rules: UpkeepRules = DEFAULT_RULES,
     ) -> None:
         self.id = id
+        #: The columns as of ``view``; before there is one, those that whoever opened it knows.
         self.schema = schema
+        self._known = schema
         #: Replaced as a whole, so that a reader beside us takes files and since of one version.
         self.view = NOTHING
         self.place = place
@@ -125,11 +128,6 @@ class ShardTable:
         """Takes the newest version from a new handle, not from the commits in between."""
         for _ in range(OPEN_TRIES_MAX):
             handle = self._handle.open()
-            if handle.schema() != DeltaSchema.from_arrow(self.schema):
-                raise InvalidRequest(
-                    f"shard {self.id} has other columns",
-                    detail=f"it has {handle.schema().to_json()}, asked for was {self.schema}",
-                )
             try:
                 newest = self._read(handle.version())
                 view = view_of(handle, *self._position(newest))
@@ -137,7 +135,8 @@ class ShardTable:
                 self._sync(newest)
             except FileNotFoundError:
                 continue  # cleaned up already: others are far ahead
-            self.view, self._tokens = view, None
+            self._show(view)
+            self._tokens = None
             return
         raise StorageFailed(f"shard {self.id} cannot be opened", detail="it is cleaned up faster than it can be read")
 
@@ -197,6 +196,11 @@ class ShardTable:
         self.removed.update(commit.removed)
         if self._tokens is not None:
             _remember(self._tokens, commit)
+        self._show(view)
+
+    def _show(self, view: View) -> None:
+        if view.columns != self.view.columns:
+            self.schema = columns_here(self.id, view.columns, self._known)
         self.view = view
 
     def find_token(self, token: str) -> Step | None:
@@ -215,11 +219,12 @@ class ShardTable:
 
     def read(self, view: View, lower: Antichain, upper: Antichain) -> pa.Table:
         """The updates in [``lower``, ``upper``) as of ``view``; raises ``FilesGone`` if its files are."""
-        tables = [self.schema.empty_table()]
+        schema = self.schema
+        tables = [schema.empty_table()]
         for file in view.files:
             if file.overlaps(lower, upper):
                 try:
-                    table = self.place.read_table(file.name).cast(self.schema)
+                    table = widened(self.place.read_table(file.name), schema)
                 except FileNotFoundError as error:
                     raise FilesGone(file.name) from error
                 tables.append(table if file.within(lower, upper) else between(table, lower, upper))

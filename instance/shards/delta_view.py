@@ -63,6 +63,8 @@ class View:
     position: str
     #: The last version that said it; its commit is never cleaned up.
     positioned_at: int
+    #: As Delta writes them.
+    columns: str
 
     def after(self, commit: Commit) -> "View":
         check_next(commit, self.version, self.upper, self.since, self.writer_epoch)
@@ -75,6 +77,7 @@ class View:
             files=self.files.after(commit),
             position=self.position if commit.position is None else commit.position,
             positioned_at=self.positioned_at if commit.position is None else commit.version,
+            columns=self.columns if commit.columns is None else commit.columns,
         )
 
     def check_after(self, earlier: "View") -> None:
@@ -95,6 +98,7 @@ NOTHING = View(
     files=Files([]),
     position="",
     positioned_at=-1,
+    columns="",
 )
 
 
@@ -112,6 +116,7 @@ def view_of(handle: DeltaTable, position: str, positioned_at: int) -> View:
         files=Files(_files(handle)),
         position=position,
         positioned_at=positioned_at,
+        columns=handle.schema().to_json(),
     )
 
 

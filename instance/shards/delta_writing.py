@@ -5,13 +5,14 @@ compares no values (``delta_table``).
 """
 
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, write_deltalake
 
-from instance.shards.contents import check_not_told
+from instance.shards.contents import check_extends, check_not_told, widened
+from instance.shards.delta_columns import added_fields
 from instance.shards.delta_handle import HOOKS_OFF
 from instance.shards.delta_log import EPOCH, LOWER, POSITION, SINCE, TOKEN, UPPER, to_number
 from instance.shards.delta_table import RACES_LOST_MAX, ShardTable, Write
-from instance.shards.store import Appended, AppendOutcome, EpochFenced, TakenOver, UpperMoved
+from instance.shards.store import Appended, AppendOutcome, EpochFenced, Grown, TakenOver, UpperMoved
 from reconcile.frontiers import Antichain
 from reconcile.ids import WriterEpoch
 
@@ -84,12 +85,36 @@ def advance_since(table: ShardTable, since: Antichain) -> None:
     raise table.always_beaten()
 
 
+def grow(table: ShardTable, wanted: pa.Schema, writer_epoch: WriterEpoch | None) -> Grown | EpochFenced:
+    for _ in range(RACES_LOST_MAX):
+        table.follow()
+        if writer_epoch is not None and writer_epoch < table.view.writer_epoch:
+            return EpochFenced(writer_epoch=table.view.writer_epoch)
+        check_extends(table.id, table.schema, wanted)
+        if len(wanted) == len(table.schema):
+            return Grown(schema=table.schema)
+        # The upper as for a change of the writer: no append that was checked before this may come after it.
+        transactions = {UPPER: to_number(table.view.upper)}
+        if writer_epoch is not None:
+            transactions[EPOCH] = writer_epoch
+        table.commit(transactions, _standing(table), _adding(added_fields(table.schema, wanted)))
+    raise table.always_beaten()
+
+
+def _adding(fields: list[Field]) -> Write:
+    def write(handle: DeltaTable, properties: CommitProperties) -> None:
+        handle.alter.add_columns(fields, commit_properties=properties, post_commithook_properties=HOOKS_OFF)
+
+    return write
+
+
 def _standing(table: ShardTable, position: str | None = None) -> dict[str, str | int]:
     return {POSITION: table.view.position if position is None else position}
 
 
 def _appending(table: ShardTable, stored: pa.Table | None) -> Write:
-    rows = table.schema.empty_table() if stored is None else stored
+    # It may have grown since the rows were checked.
+    rows = table.schema.empty_table() if stored is None else widened(stored, table.schema)
 
     def write(handle: DeltaTable, properties: CommitProperties) -> None:
         write_deltalake(

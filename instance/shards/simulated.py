@@ -15,12 +15,14 @@ import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 from instance.shards.contents import (
     between,
     check_complete,
+    check_extends,
     check_not_told,
     check_readable,
     checked_updates,
     consolidated,
     shard_schema,
     summed,
+    widened,
 )
 from instance.shards.holds import Hold, Holds
 from instance.shards.local_appends import LocalAppends
@@ -31,12 +33,12 @@ from instance.shards.store import (
     Appended,
     AppendOutcome,
     EpochFenced,
+    Grown,
     Shard,
     TakenOver,
     Tidied,
     UpperMoved,
 )
-from reconcile.errors import InvalidRequest
 from reconcile.frontiers import MINIMUM, Antichain
 from reconcile.ids import GlobalId, Step, WriterEpoch
 
@@ -90,8 +92,8 @@ class SimulatedShardStore:
         await asyncio.sleep(0)
         wanted = shard_schema(schema)
         contents = self.disk.shards.setdefault(id, _Contents(wanted))
-        if not contents.schema.equals(wanted):
-            raise InvalidRequest(f"shard {id} has other columns", detail=f"it has {contents.schema.names}")
+        fewer, more = sorted((contents.schema, wanted), key=len)
+        check_extends(id, fewer, more)
         shard = SimulatedShard(id, contents, self.appends, self.holds, self._progress_ms, self._rules)
         self._open.add(shard)
         return shard
@@ -137,13 +139,10 @@ class SimulatedShard:
         self.since = self._contents.since
         self.writer_epoch = self._contents.writer_epoch
         self.position = self._contents.position
+        self.schema = self._contents.schema
         self._compactions = self._contents.compactions
         self._batches = self._contents.batches
         self._count = len(self._batches)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._contents.schema
 
     async def close(self) -> None:
         await self._progress.close()
@@ -163,6 +162,7 @@ class SimulatedShard:
         stored = checked_updates(updates, self.schema, expected, upper)
         await asyncio.sleep(0)
         self._look()
+        stored = None if stored is None else widened(stored, self.schema)
         contents, told = self._contents, self._progress.upper
         if token and token in contents.tokens:
             return self._settled(Appended(upper=self.upper))
@@ -227,6 +227,20 @@ class SimulatedShard:
         self.has_written = True
         return TakenOver(upper=self.upper)
 
+    async def grow(self, schema: pa.Schema, *, writer_epoch: WriterEpoch | None) -> Grown | EpochFenced:
+        wanted = shard_schema(schema)
+        await asyncio.sleep(0)
+        self._look()
+        if writer_epoch is not None and writer_epoch < self.writer_epoch:
+            return EpochFenced(writer_epoch=self.writer_epoch)
+        check_extends(self.id, self.schema, wanted)
+        if len(wanted) > len(self.schema):
+            self._contents.schema = wanted
+            self._contents.writer_epoch = max(self._contents.writer_epoch, writer_epoch or NO_WRITER)
+            self.has_written = True
+            self._look()
+        return Grown(schema=self.schema)
+
     # --- reading --------------------------------------------------------------------------------------------
 
     async def refresh(self) -> Antichain:
@@ -247,8 +261,10 @@ class SimulatedShard:
             self._look()
         check_readable(readable, self.since)
         check_complete(self.id, upper, max(self.upper, complete))
-        batches = self._batches[: self._count]
-        return between(pa.concat_tables([self.schema.empty_table(), *batches]), lower, upper)
+        return between(self._whole(self._batches[: self._count]), lower, upper)
+
+    def _whole(self, batches: list[pa.Table]) -> pa.Table:
+        return pa.concat_tables([self.schema.empty_table(), *(widened(batch, self.schema) for batch in batches)])
 
     async def find_token(self, token: str) -> Step | None:
         await asyncio.sleep(0)
@@ -277,8 +293,7 @@ class SimulatedShard:
         contents, batches = self._contents, self._batches[: self._count]
         if not batches or (len(batches) < self._rules.tier_files_max and not contents.since.is_closed):
             return False
-        whole = pa.concat_tables([self.schema.empty_table(), *batches])
-        parts = consolidated(whole, self.since, self.upper)
+        parts = consolidated(self._whole(batches), self.since, self.upper)
         contents.batches = [part for part in parts if part.num_rows]
         contents.compactions += 1
         self._look()

@@ -60,6 +60,13 @@ class Tidied:
     files_deleted: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grown:
+    """The shard has all of the columns."""
+
+    schema: pa.Schema
+
+
 AppendOutcome = Appended | UpperMoved | EpochFenced
 
 
@@ -71,7 +78,10 @@ class Shard(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """The user's columns, then ``_step`` and ``_diff``."""
+        """The user's columns, then ``_step`` and ``_diff``; what this handle reads has all of them.
+
+        Columns are only ever added, after the others. In rows that were there before they are null.
+        """
         ...
 
     @property
@@ -103,7 +113,15 @@ class Shard(Protocol):
         All or nothing, and durable before it returns. A singleton writer gives its epoch and is refused if it was
         fenced; a deterministic one gives None and is fenced by ``expected`` alone. A token that was committed
         before is a success that writes nothing; an empty token is never recognised. ``position`` becomes durable
-        with the updates, for whoever writes next; None leaves it as it is.
+        with the updates, for whoever writes next; None leaves it as it is. A column that the updates lack is null.
+        """
+        ...
+
+    async def grow(self, schema: pa.Schema, *, writer_epoch: WriterEpoch | None) -> Grown | EpochFenced:
+        """Adds those of these user's columns that the shard lacks, durably; with none to add nothing is written.
+
+        They may be null. Raises ``InvalidRequest`` if ``schema`` does not begin with the columns that are there; the
+        epoch is checked as for an append.
         """
         ...
 
@@ -187,7 +205,8 @@ class ShardStore(Protocol):
     async def open(self, id: GlobalId, schema: pa.Schema) -> Shard:
         """A new handle; creates the shard if it is not there, also when several race to do so.
 
-        ``schema`` are the user's columns; raises ``InvalidRequest`` if the shard has others.
+        ``schema`` are the user's columns as the caller knows them. The shard may have more, added since, or fewer,
+        if nobody has grown it yet; raises ``InvalidRequest`` if it has others.
         """
         ...
 

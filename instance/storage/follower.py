@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 
 from instance.inputs import Changes, NotReadable
+from instance.shards.contents import joined
 from instance.shards.store import Shard, ShardStore
 from instance.storage.recent import RecentUpdates
 from instance.storage.seals import Seals
@@ -103,7 +104,7 @@ class Follower:
             else:
                 rows = await self.shard.read(begin, end, complete=upper)
             self._recent.add(begin, end, rows)
-            return pa.concat_tables([*before, rows])
+            return joined([*before, rows])
 
     def _remember(self, answer: Changes) -> Changes:
         if any(other.upper != answer.upper for other in self._answers.values()) or len(self._answers) >= _ANSWERS_MAX:

@@ -7,13 +7,16 @@ so does a seal; appends of other processes are found by looking for their commit
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 
 from instance.inputs import Changes, Input, Output
+from instance.shards.contents import seen_as
 from instance.shards.store import Appended, EpochFenced, Shard, ShardStore, UpperMoved
 from instance.storage.follower import Follower
 from instance.storage.seals import Seals
+from plainsong.types import DIFF, STEP
 from reconcile.errors import InvariantBroken
 from reconcile.frontiers import Antichain
 from reconcile.ids import GlobalId, Step
@@ -41,7 +44,7 @@ class ShardInputs:
             seals = self._seals.setdefault(id, Seals())
             follower = self._followers[id] = Follower(self._store, id, schema, seals, self._waits)
         self._opens[id] += 1
-        return _ShardInput(follower)
+        return _ShardInput(follower, schema)
 
     def close(self, id: GlobalId) -> None:
         self._opens[id] -= 1
@@ -87,16 +90,19 @@ class ShardInputs:
 
 
 class _ShardInput:
-    """One reader's view of a follower."""
+    """One reader's view of a follower: the columns that this reader knows, whatever was added since."""
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: Follower, schema: pa.Schema) -> None:
         self._follower = follower
+        self._columns = pa.schema([field for field in schema if field.name not in (STEP, DIFF)])
 
     async def snapshot(self, at: Step) -> pa.Table:
-        return await self._follower.snapshot(at)
+        return seen_as(await self._follower.snapshot(at), self._columns)
 
     async def changes(self, lower: Antichain) -> Changes:
-        return await self._follower.changes(lower)
+        found = await self._follower.changes(lower)
+        table = seen_as(found.table, self._columns)
+        return found if table is found.table else replace(found, table=table)
 
 
 class ShardOutputs:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 
-from instance.shards.contents import between
+from instance.shards.contents import between, joined
 from reconcile.frontiers import Antichain
 
 #: Of one shard.
@@ -60,4 +60,4 @@ class RecentUpdates:
             piece.rows if lower <= piece.lower and piece.upper <= upper else between(piece.rows, lower, upper)
             for piece in pieces
         ]
-        return pa.concat_tables(tables)
+        return joined(tables)

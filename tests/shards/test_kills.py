@@ -18,6 +18,7 @@ from typing import IO
 import pytest
 
 from instance.inputs import NotReadable
+from instance.shards.contents import seen_as
 from instance.shards.delta import DeltaShardStore
 from instance.shards.maintenance import maintain
 from reconcile.frontiers import Antichain
@@ -37,7 +38,7 @@ needs_strace = pytest.mark.skipif(
 HELD = "rename,renameat,renameat2,link,linkat,fsync,fdatasync,unlink,unlinkat,ftruncate"
 HELD_MICROSECONDS = 8_000
 CALLS = f"openat,write,pwrite64,writev,{HELD}"
-SCENARIOS = ("append", "compaction", "upkeep")
+SCENARIOS = ("append", "compaction", "upkeep", "growth")
 #: In the default suite, after every so many calls.
 SAMPLED = 17
 #: More calls than any scenario makes.
@@ -164,6 +165,11 @@ async def is_right(folder: Path) -> None:
     assert since is not None
     assert acknowledged.get("upper", STEPS) <= upper <= STEPS + 2
     assert since >= acknowledged.get("since", 2)
+    assert acknowledged.get("width", 2) <= len(shard.schema) - 2 <= len(victim.WIDER)
+    grown = "note" in shard.schema.names
+    told = (await shard.snapshot(Step(upper - 1))).to_pylist()
+    notes = {row["amount"]: row["note"] for row in told if row.get("note") is not None}
+    assert notes == ({step: f"n{step}" for step in range(STEPS, upper)} if grown else {})
     # A successor repeats what it was not told of, and nothing is there twice.
     for step in range(acknowledged.get("upper", STEPS), upper):
         assert await victim.append(shard, step)
@@ -173,9 +179,9 @@ async def is_right(folder: Path) -> None:
     rows = rows_until(upper + 2)
     for seen in (shard, await store.open(S1, COLUMNS)):
         for step in (since, upper - 1, upper + 1):
-            assert listed(await seen.snapshot(Step(step))) == contents(rows, step)
+            assert listed(seen_as(await seen.snapshot(Step(step)), COLUMNS)) == contents(rows, step)
         later = sorted((row for row in rows if row[2] >= since), key=repr)
-        assert listed(await seen.read(Antichain.at(since), seen.upper)) == later
+        assert listed(seen_as(await seen.read(Antichain.at(since), seen.upper), COLUMNS)) == later
         with pytest.raises(NotReadable):
             await seen.snapshot(Step(since - 1))
     await store.close()
@@ -220,6 +226,9 @@ async def test_killed_after_every_writing_call_nothing_is_lost_or_doubled(
     [
         ("append", "shard-before-commit"),
         ("append", "shard-after-commit:2"),
+        ("growth", "shard-before-commit"),
+        ("growth", "shard-after-commit"),
+        ("growth", "shard-after-commit:2"),
         ("compaction", "shard-before-rewrite:2"),
         ("compaction", "shard-before-compaction"),
         ("compaction", "shard-after-compaction"),

@@ -281,7 +281,9 @@ async def test_a_shard_is_not_opened_with_other_columns_than_it_has(store: Shard
     await store.open(S1, COLUMNS)
 
     with pytest.raises(InvalidRequest):
-        await store.open(S1, schema([("name", "string")]))
+        await store.open(S1, schema([("name", "string"), ("sum", "bigint")]))
+    with pytest.raises(InvalidRequest):
+        await store.open(S1, schema([("name", "string"), ("amount", "int")]))
     with pytest.raises(InvalidRequest):
         await store.open(GlobalId("s", 2), schema([("name", "string"), ("Name", "string")]))
 

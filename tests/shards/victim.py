@@ -12,9 +12,12 @@ import time
 import traceback
 from pathlib import Path
 
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
+
 from instance.shards.delta import DeltaShardStore
 from instance.shards.rules import UpkeepRules
 from instance.shards.store import Appended, Shard
+from plainsong.types import schema
 from reconcile.frontiers import Antichain
 from tests.shards.rows import COLUMNS, updates
 from tests.shards.writer import S1
@@ -24,15 +27,20 @@ STEPS = 9
 #: As if everything that may be cleared away had waited long enough.
 LATER = 1e12
 #: Everything happens to a shard of a few steps that in earnest happens to one of thousands.
+#: What a shard is grown to.
+WIDER = schema([("name", "string"), ("amount", "bigint"), ("note", "string")])
 EAGER = UpkeepRules(tier_files_max=3, history_rows_min=2, log_versions_min=2, reopen_after=4)
 
 
-async def append(shard: Shard, step: int) -> bool:
+async def append(shard: Shard, step: int, note: str | None = None) -> bool:
     """Step n adds n and takes n - 3 away; the token tells a successor whether it was there."""
+    rows = updates(("a", step, step, 1), *([("a", step - 3, step, -1)] if step >= 3 else []))
+    if note is not None:
+        rows = rows.append_column("note", pa.array([note, *[None] * (rows.num_rows - 1)]))
     outcome = await shard.compare_and_append(
         expected=Antichain.at(step),
         upper=Antichain.at(step + 1),
-        updates=updates(("a", step, step, 1), *([("a", step - 3, step, -1)] if step >= 3 else [])),
+        updates=rows,
         writer_epoch=None,
         token=f"t{step}",
     )
@@ -58,6 +66,12 @@ async def scenario(folder: Path, what: str) -> None:
     if what in ("append", "all"):
         for step in range(STEPS, STEPS + 2):
             assert await append(shard, step)
+            _say(folder, f"upper {step + 1}")
+    if what == "growth":
+        await shard.grow(WIDER, writer_epoch=None)
+        _say(folder, f"width {len(WIDER)}")
+        for step in range(STEPS, STEPS + 2):
+            assert await append(shard, step, f"n{step}")
             _say(folder, f"upper {step + 1}")
     if what in ("compaction", "all"):
         await shard.advance_since(Antichain.at(6))
