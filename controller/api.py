@@ -29,6 +29,7 @@ from controller.engine import Request
 from controller.events import (
     Event,
     ObjectHasFailed,
+    ObjectWasAltered,
     ObjectWasCreated,
     ObjectWasDropped,
     ReplicaHasChanged,
@@ -171,6 +172,15 @@ class Api:
                 list(request.key),
                 self._controller.engine.acknowledged,
             ),
+        )
+
+    async def add_columns(self, request: pb.AddColumnsRequest) -> pb.AddColumnsResponse:
+        columns = columns_of(request.columns)
+        return await self._execute(
+            request,
+            pb.AddColumnsResponse,
+            lambda state: statements.add_columns(state, request.name, columns),
+            lambda grown: pb.AddColumnsResponse(object=pb_object(self._controller, grown)),
         )
 
     async def drop_object(self, request: pb.DropObjectRequest) -> pb.DropObjectResponse:
@@ -344,6 +354,8 @@ class Api:
         match event:
             case ObjectWasCreated(object=object):
                 return pb.WatchResponse(object_created=pb.ObjectCreated(object=pb_object(controller, object)))
+            case ObjectWasAltered(object=object):
+                return pb.WatchResponse(object_altered=pb.ObjectAltered(object=pb_object(controller, object)))
             case ObjectWasDropped(name=name):
                 return pb.WatchResponse(object_dropped=pb.ObjectDropped(name=name))
             case ReplicaHasChanged(cluster=cluster, replica=replica):

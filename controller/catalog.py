@@ -85,6 +85,14 @@ class Catalog:
         for needed in object.needs:
             self._needed_by.setdefault(needed, {})[object.id] = None
 
+    def alter(self, object: CatalogObject) -> None:
+        """Replaces an object by itself with other columns: what it needs, and who needs it, stays."""
+        before = self._by_id[object.id]
+        if (before.name, before.kind, before.needs) != (object.name, object.kind, object.needs):
+            raise InvariantBroken(f"{before.name} would become another object")
+        self._by_id[object.id] = object
+        self._by_name[object.name] = object
+
     def drop(self, id: GlobalId) -> None:
         object = self._by_id.pop(id)
         del self._by_name[object.name]

@@ -72,6 +72,7 @@ from reconcile.scheduling import (
 from reconcile.sources import SourceDescription, is_table
 from reconcile.storage_history import StorageHistory
 from reconcile.storage_protocol import (
+    AlterSources,
     AppendResult,
     CreateSources,
     OpenStep,
@@ -255,6 +256,14 @@ class Cluster:
     def create_source(self, source: SourceDescription) -> Effects:
         self.sources.handle(CreateSources(sources=(source,)))
         yield from self.schedule_source(source.id)
+
+    def alter_source(self, source: SourceDescription) -> None:
+        """Gives a source another definition, and tells its writer; whoever becomes it is told as it begins."""
+        self.sources.handle(AlterSources(sources=(source,)))
+        host = self.hosts.get(source.id)
+        if host is not None and host[0] in self.replicas:
+            told = replace(source, writer_epoch=host[1])
+            self.replicas[host[0]].link.put_storage(AlterSources(sources=(told,)))
 
     def schedule_source(self, id: GlobalId) -> Effects:
         yield from self._schedule(SourceCreated(id=id, singleton=True))

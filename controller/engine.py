@@ -24,7 +24,7 @@ from controller.cluster import (
     WriterIsPlaced,
 )
 from controller.compaction import Compactable, Holds, allowed_sinces
-from controller.events import Events, ObjectHasFailed, ObjectWasCreated, ObjectWasDropped
+from controller.events import Events, ObjectHasFailed, ObjectWasAltered, ObjectWasCreated, ObjectWasDropped
 from controller.objects import ObjectKind
 from controller.settings import Settings
 from controller.source_steps import SourceSteps
@@ -51,7 +51,15 @@ from reconcile.scheduling import RunOn, ScheduleAction
 from reconcile.sources import is_table
 from reconcile.steps import RecordsReported, ReporterLost
 from reconcile.storage_history import LoggedStorageCommand
-from reconcile.storage_protocol import AppendResult, CreateSources, OpenStep, SourceSealed, StepReport, TableSeal
+from reconcile.storage_protocol import (
+    AlterSources,
+    AppendResult,
+    CreateSources,
+    OpenStep,
+    SourceSealed,
+    StepReport,
+    TableSeal,
+)
 from reconcile.table_writes import (
     Acknowledge,
     AppendResulted,
@@ -186,6 +194,8 @@ class Engine:
                 self._publish_compute(self.state.clusters[name].machine, told)
         for object in statement.created:
             self.events.tell(ObjectWasCreated(object=object))
+        for object in statement.altered:
+            self.events.tell(ObjectWasAltered(object=object))
         for object in statement.dropped:
             self.events.tell(ObjectWasDropped(name=object.name))
 
@@ -205,6 +215,9 @@ class Engine:
                     self.perform(cluster, cluster.create_source(source))
                     # Level-triggered, and before its writer is told to run: until now there may have been no need.
                     cluster.open_step(self._newest_step())
+            case AlterSources(sources=sources):
+                for source in sources:
+                    cluster.alter_source(source)
             case AllowCompaction(id=id, since=since):
                 if since.is_closed:
                     self.write(TableDropped(id=id))

@@ -20,6 +20,11 @@ class ObjectWasCreated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectWasAltered:
+    object: CatalogObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectWasDropped:
     name: str
 
@@ -43,7 +48,7 @@ class UppersHaveRisen:
     uppers: tuple[tuple[GlobalId, Antichain], ...]
 
 
-Event = ObjectWasCreated | ObjectWasDropped | ReplicaHasChanged | ObjectHasFailed | UppersHaveRisen
+Event = ObjectWasCreated | ObjectWasAltered | ObjectWasDropped | ReplicaHasChanged | ObjectHasFailed | UppersHaveRisen
 
 
 class TooSlow(PlainsongError):

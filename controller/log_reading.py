@@ -6,7 +6,7 @@ from controller.store.interface import Loaded
 from plainsong.codec import decode_command
 from plainsong.v1 import controller_pb2 as pb
 from reconcile.compute_protocol import AllowCompaction, AllowWrites, CreateDataflows, UpdateConfiguration
-from reconcile.storage_protocol import CreateSources
+from reconcile.storage_protocol import AlterSources, CreateSources
 
 RECORDS_MAX = 1_000
 
@@ -47,6 +47,8 @@ def described(body: bytes) -> str:
         case CreateSources(sources=sources):
             parts = [f"{dict(source.definition).get('type', 'source')} {source.id}" for source in sources]
             return f"create {', '.join(parts)}"
+        case AlterSources(sources=sources):
+            return f"alter {', '.join(str(source.id) for source in sources)}"
         case UpdateConfiguration(configuration=configuration):
             return f"configure {configuration}"
         case _:

@@ -22,6 +22,9 @@ class ObjectColumn:
     name: str
     type: str
     not_null: bool = False
+    #: Of a column that was added: the number from which on views were made that know it. Columns are only ever added
+    #: at the end, so what an older view means by ``*`` stays what it was.
+    known_from: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,10 @@ class CatalogObject:
     #: Of a source: its type and options.
     options: tuple[tuple[str, str], ...] = ()
 
+    def columns_for(self, reader: GlobalId | None) -> tuple[ObjectColumn, ...]:
+        """What ``reader`` knows of the columns; whoever asks now knows all."""
+        return tuple(column for column in self.columns if reader is None or column.known_from <= reader.number)
+
     @property
     def is_stored(self) -> bool:
         """Whether it has a shard of its own."""
@@ -64,7 +71,10 @@ class CatalogObject:
         """Everything but id, name and kind, as it is stored."""
         return json.dumps(
             {
-                "columns": [[column.name, column.type, column.not_null] for column in self.columns],
+                "columns": [
+                    [column.name, column.type, column.not_null, *([column.known_from] if column.known_from else [])]
+                    for column in self.columns
+                ],
                 "cluster": self.cluster,
                 "sql": self.sql,
                 "on": str(self.on) if self.on else None,
@@ -84,7 +94,10 @@ def stored_object(id: GlobalId, name: str, kind: str, definition: str) -> Catalo
         id=id,
         name=name,
         kind=ObjectKind(kind),
-        columns=tuple(ObjectColumn(name=name, type=type, not_null=flag) for name, type, flag in fields["columns"]),
+        columns=tuple(
+            ObjectColumn(name=name, type=type, not_null=flag, known_from=next(iter(known_from), 0))
+            for name, type, flag, *known_from in fields["columns"]
+        ),
         cluster=fields["cluster"],
         sql=fields["sql"],
         on=GlobalId.parse(fields["on"]) if fields["on"] else None,

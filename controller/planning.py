@@ -14,11 +14,12 @@ from reconcile.plan_tree import Node, PlanValue
 
 
 class Relations:
-    """The catalog as the compiler asks for it."""
+    """The catalog as the compiler asks for it; a view that was made before knows the columns of that time."""
 
-    def __init__(self, state: State, cluster: str | None) -> None:
+    def __init__(self, state: State, cluster: str | None, *, reader: GlobalId | None = None) -> None:
         self._state = state
         self._cluster = cluster
+        self._reader = reader
 
     def names(self) -> Iterable[str]:
         return (object.name for object in self._state.catalog)
@@ -33,14 +34,15 @@ class Relations:
 
     def _relation(self, object: CatalogObject) -> Relation:
         columns = tuple(
-            Column(name=column.name, type=column.type, nullable=not column.not_null) for column in object.columns
+            Column(name=column.name, type=column.type, nullable=not column.not_null)
+            for column in object.columns_for(self._reader)
         )
         if object.kind is not ObjectKind.VIEW:
             return _collection(object.id, columns)
         for index in self._state.catalog.indexes_on(object.id):
             if index.cluster == self._cluster:
                 return _collection(index.id, columns)
-        compiled = compile_query(object.sql, self, allow_order=False)
+        compiled = compile_query(object.sql, Relations(self._state, self._cluster, reader=object.id), allow_order=False)
         return Relation(id=None, columns=columns, plan=compiled.plan, reads=compiled.reads)
 
 

@@ -86,11 +86,12 @@ class Reads:
     # --- peeks --------------------------------------------------------------------------------------------
 
     def index_on(self, name: str) -> CatalogObject | None:
-        """An index that answers for ``name``, which may be one itself."""
+        """An index that answers for ``name``, which may be one itself; of several the first that knows most columns."""
         object = self._engine.state.catalog.require(name)
         if object.kind is ObjectKind.INDEX:
             return object
-        return next(iter(self._engine.state.catalog.indexes_on(object.id)), None)
+        indexes = self._engine.state.catalog.indexes_on(object.id)
+        return max(indexes, key=lambda index: len(index.columns), default=None)
 
     async def peek(self, index: CatalogObject, finishing: PlanValue, at: ReadAt) -> Answer:
         """Reads an index."""

@@ -30,7 +30,7 @@ from plainsong.codec import decode_command
 from reconcile.compute_protocol import AllowCompaction, ComputeCommand, InitializationComplete
 from reconcile.errors import InvalidRequest, InvariantBroken
 from reconcile.ids import GlobalId, ReplicaId, Step, WriterEpoch
-from reconcile.storage_protocol import CreateSources
+from reconcile.storage_protocol import AlterSources, CreateSources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,11 @@ class State:
         """Follows a durable change, but for log records: their commands are performed by who logged them."""
         match change:
             case ObjectPut(id=id, name=name, kind=kind, definition=definition):
-                self.catalog.put(stored_object(id, name, kind, definition))
+                object = stored_object(id, name, kind, definition)
+                if self.catalog.get(id) is None:
+                    self.catalog.put(object)
+                else:
+                    self.catalog.alter(object)
             case ObjectDropped(id=id):
                 self.catalog.drop(id)
             case IdsAllotted(kind=kind, next=next):
@@ -142,7 +146,7 @@ def _replay(cluster: Cluster, channel: Channel, log: ChannelLog) -> None:
         return
     for body in bodies:
         command = decode_command(body)
-        if not isinstance(command, CreateSources | AllowCompaction):
+        if not isinstance(command, CreateSources | AlterSources | AllowCompaction):
             raise InvariantBroken(f"a storage log holds {type(command).__name__}")
         cluster.sources.handle(command)
     for source in cluster.sources:

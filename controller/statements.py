@@ -6,7 +6,7 @@ changes that become durable together, and the commands that are told to replicas
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from controller.objects import CatalogObject, ObjectColumn, ObjectKind
@@ -35,7 +35,7 @@ from reconcile.plan_tree import PlanValue
 from reconcile.source_types import checked_options
 from reconcile.sources import SourceDescription
 from reconcile.storage_history import LoggedStorageCommand
-from reconcile.storage_protocol import CreateSources
+from reconcile.storage_protocol import AlterSources, CreateSources
 
 Result = TypeVar("Result")
 
@@ -52,6 +52,7 @@ class Statement(Generic[Result]):
     compute: tuple[tuple[str, ComputeCommand], ...] = ()
     storage: tuple[tuple[str, LoggedStorageCommand], ...] = ()
     created: tuple[CatalogObject, ...] = ()
+    altered: tuple[CatalogObject, ...] = ()
     dropped: tuple[CatalogObject, ...] = ()
     replicas_created: tuple[tuple[str, ReplicaRecord], ...] = ()
     replicas_dropped: tuple[tuple[str, ReplicaId], ...] = ()
@@ -183,8 +184,7 @@ def create_table(state: State, name: str, cluster: str, columns: Sequence[Column
     checked = compile_columns(columns)
     id = state.catalog.next_id("s")
     table = CatalogObject(id=id, name=name, kind=ObjectKind.TABLE, columns=_object_columns(checked), cluster=cluster)
-    definition = (("type", "table"), ("columns", json.dumps([[c.name, c.type, c.not_null] for c in table.columns])))
-    create = CreateSources(sources=(SourceDescription(id=id, definition=definition),))
+    create = CreateSources(sources=(_described(table),))
     return Statement(result=table, changes=_put(table), storage=((cluster, create),), created=(table,))
 
 
@@ -206,9 +206,56 @@ def create_source(
         cluster=cluster,
         options=(("type", type), *sorted(options.items())),
     )
-    definition = (*source.options, ("columns", json.dumps([[c.name, c.type, c.not_null] for c in source.columns])))
-    create = CreateSources(sources=(SourceDescription(id=source.id, definition=definition),))
+    create = CreateSources(sources=(_described(source),))
     return Statement(result=source, changes=_put(source), storage=((cluster, create),), created=(source,))
+
+
+def _described(object: CatalogObject) -> SourceDescription:
+    """A table or source as its writer is told of it."""
+    columns = json.dumps([[column.name, column.type, column.not_null] for column in object.columns])
+    options = object.options or (("type", "table"),)
+    return SourceDescription(id=object.id, definition=(*options, ("columns", columns)))
+
+
+def add_columns(state: State, name: str, columns: Sequence[Column]) -> Statement[CatalogObject]:
+    """Columns that rows which are there lack; whatever reads them already goes on with those it knows."""
+    object = state.catalog.require(name, ObjectKind.TABLE, ObjectKind.SOURCE)
+    if dict(object.options).get("type") == "generator":
+        raise InvalidRequest(f"the columns of {name} are known by its flavour", hint="compute more of them in a view")
+    added = compile_columns(columns)
+    for column in added:
+        _require_addable(object, column)
+    if len(object.columns) + len(added) > COLUMNS_MAX:
+        raise InvalidRequest(
+            f"{len(object.columns) + len(added)} columns are too many for {name}", hint=f"use at most {COLUMNS_MAX}"
+        )
+    known_from = state.catalog.next_id("u").number
+    more = (ObjectColumn(name=column.name, type=column.type, known_from=known_from) for column in added)
+    grown = replace(object, columns=(*object.columns, *more))
+    told = replace(_described(grown), alterable=("columns",))
+    return Statement(
+        result=grown,
+        changes=(ObjectPut(id=grown.id, name=grown.name, kind=grown.kind, definition=grown.definition()),),
+        storage=((grown.cluster, AlterSources(sources=(told,))),),
+        altered=(grown,),
+    )
+
+
+def _require_addable(object: CatalogObject, column: Column) -> None:
+    there = next((one for one in object.columns if one.name.lower() == column.name.lower()), None)
+    if there is not None:
+        same = there.type == column.type
+        raise InvalidRequest(
+            f"{object.name} has a column {there.name!r} already",
+            detail="" if same else f"it is {there.type}, and no column changes its type",
+            hint="give the new one another name",
+        )
+    if not column.nullable:
+        raise InvalidRequest(
+            f"column {column.name!r} cannot be added as not null",
+            detail=f"in every row that {object.name} holds it would be null",
+            hint="leave out not null",
+        )
 
 
 def create_view(state: State, name: str, sql: str) -> Statement[CatalogObject]:

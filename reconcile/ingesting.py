@@ -157,21 +157,29 @@ class Ingesting:
     def _verdicts(self, requested: Mapping[GlobalId, RequestedSource]) -> StorageEffects:
         for id, wanted in requested.items():
             source = self._sources.get(id)
-            if source is None:
-                continue
-            fields = differing_fields(source.description, wanted.description)
-            if not fields:
-                yield SourceStatus(id=id, status=SourceKept())
-                if wanted.description.writer_epoch != source.description.writer_epoch:
-                    source.description = wanted.description
-                    yield AlterSource(source=wanted.description)
-            elif all(name in wanted.description.alterable for name in fields):
-                source.description = wanted.description
-                yield SourceStatus(id=id, status=SourceAltered(fields=fields))
-                yield AlterSource(source=wanted.description)
-            else:
-                self._refused.add(id)
-                yield SourceStatus(id=id, status=SourceRefused(fields=fields))
+            if source is not None:
+                yield from self._verdict(source, wanted.description)
+
+    def alter(self, wanted: SourceDescription) -> StorageEffects:
+        """Gives a running source another definition, within its term."""
+        source = self._answerable(wanted.id)
+        if source is not None:
+            yield from self._verdict(source, wanted)
+
+    def _verdict(self, source: _RunningSource, wanted: SourceDescription) -> StorageEffects:
+        fields = differing_fields(source.description, wanted)
+        if not fields:
+            yield SourceStatus(id=wanted.id, status=SourceKept())
+            if wanted.writer_epoch != source.description.writer_epoch:
+                source.description = wanted
+                yield AlterSource(source=wanted)
+        elif all(name in wanted.alterable for name in fields):
+            source.description = wanted
+            yield SourceStatus(id=wanted.id, status=SourceAltered(fields=fields))
+            yield AlterSource(source=wanted)
+        else:
+            self._refused.add(wanted.id)
+            yield SourceStatus(id=wanted.id, status=SourceRefused(fields=fields))
 
     # --- appends ------------------------------------------------------------------------------------------
 

@@ -11,9 +11,9 @@ from reconcile.errors import InvariantBroken
 from reconcile.frontiers import MINIMUM, Antichain
 from reconcile.ids import GlobalId
 from reconcile.sources import SourceDescription
-from reconcile.storage_protocol import CreateSources
+from reconcile.storage_protocol import AlterSources, CreateSources
 
-LoggedStorageCommand = CreateSources | AllowCompaction
+LoggedStorageCommand = CreateSources | AlterSources | AllowCompaction
 
 
 class StorageHistory:
@@ -47,6 +47,10 @@ class StorageHistory:
                 for source in sources:
                     self._sources.setdefault(source.id, source)
                     self._sinces.setdefault(source.id, MINIMUM)
+            case AlterSources(sources=sources):
+                for source in sources:
+                    if source.id in self._sources:
+                        self._sources[source.id] = source
             case AllowCompaction(id=id, since=since):
                 if since.is_closed:
                     self._sources.pop(id, None)

@@ -33,6 +33,17 @@ class CreateSources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlterSources:
+    """Gives requested sources another definition; the verdict on each is as at the start of a term.
+
+    The controller promises that it differs from the one before only in alterable fields. A source that is not
+    requested is not begun.
+    """
+
+    sources: tuple[SourceDescription, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
     """Writes ``updates`` to the table ``id`` and makes it complete below ``upper``.
 
@@ -105,6 +116,7 @@ StorageCommand = (
     Hello
     | CreateInstance
     | CreateSources
+    | AlterSources
     | AllowCompaction
     | Append
     | AppendSnapshot

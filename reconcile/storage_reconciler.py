@@ -31,6 +31,7 @@ from reconcile.storage_actions import (
     StorageReport,
 )
 from reconcile.storage_protocol import (
+    AlterSources,
     Append,
     AppendSnapshot,
     CreateSources,
@@ -142,6 +143,10 @@ class StorageReconciler:
                 _require_new(command, window.sources)
                 for source in command.sources:
                     window.sources[source.id] = RequestedSource(description=source)
+            case AlterSources():
+                for source in command.sources:
+                    if source.id in window.sources:
+                        window.sources[source.id].description = source
             case AllowCompaction(id=id, since=since):
                 if since.is_closed:
                     window.sources.pop(id, None)
@@ -170,6 +175,9 @@ class StorageReconciler:
                 _require_new(command, self.ingesting)
                 for source in command.sources:
                     yield from self.ingesting.run(source)
+            case AlterSources():
+                for source in command.sources:
+                    yield from self.ingesting.alter(source)
             case RunSinks():
                 yield from self._run_sinks(command)
             case OpenStep():

@@ -13,13 +13,14 @@ import pytest
 from instance.shards.delta import DeltaShardStore
 from instance.shards.maintenance import maintain
 from instance.shards.rules import UpkeepRules
-from plainsong.types import schema, updates_schema
+from plainsong.types import schema
 from reconcile.frontiers import Antichain
 from reconcile.ids import GlobalId
 
 GUIDE = Path(__file__).parents[1] / "docs" / "shards.md"
 S1 = GlobalId("s", 1)
 COLUMNS = schema([("customer", "string"), ("amount", "bigint")])
+NOTED = schema([("customer", "string"), ("amount", "bigint"), ("note", "string")])
 #: customer, amount, diff, by step: bob comes and goes, ann's amount changes twice, nobody is there twice.
 STEPS: list[list[tuple[str | None, int, int]]] = [
     [("ann", 5, 1), ("bob", 7, 1)],
@@ -48,18 +49,21 @@ def test_there_is_no_block_that_is_not_run() -> None:
     assert sorted(blocks()) == sorted(block(about) for about in (CONTENTS, CHANGES, DUCKDB, SPARK, STORE))
 
 
-async def write_shard(root: Path, *, since: int = 0) -> None:
-    """The steps above, some of them compacted."""
+async def write_shard(root: Path, *, since: int = 0, grown: bool = False) -> None:
+    """The steps above, some of them compacted; if it is grown, by a column that only the last step knows."""
     store = DeltaShardStore(root / "data" / "shards", rules=UpkeepRules(tier_files_max=2, history_rows_min=1))
     shard = await store.open(S1, COLUMNS)
     for step, rows in enumerate(STEPS):
         table = [
             {"customer": customer, "amount": amount, "_step": step, "_diff": diff} for customer, amount, diff in rows
         ]
+        if grown and step == len(STEPS) - 1:
+            await shard.grow(NOTED, writer_epoch=None)
+            table[-1]["note"] = "new"
         await shard.compare_and_append(
             expected=Antichain.at(step),
             upper=Antichain.at(step + 1),
-            updates=pa.Table.from_pylist(table, schema=updates_schema(COLUMNS)),
+            updates=pa.Table.from_pylist(table, schema=shard.schema),
             writer_epoch=None,
             token="",
         )
@@ -91,6 +95,34 @@ def test_deltalake_sums_up_the_contents(folder: Path) -> None:
         "{'customer': 'ann', 'amount': 15, '_diff_sum': 1}",
         "{'customer': 'cem', 'amount': 1, '_diff_sum': 1}",
         "{'customer': None, 'amount': 3, '_diff_sum': 2}",
+    ]
+
+
+def test_a_shard_that_has_grown_is_read_by_the_same_programs(tmp_path: Path) -> None:
+    asyncio.run(write_shard(tmp_path, grown=True))
+
+    contents, changes = run(block(CONTENTS), tmp_path), run(block(CHANGES), tmp_path)
+
+    assert (contents.stderr, changes.stderr) == ("", "")
+    assert contents.stdout.splitlines() == [
+        "{'customer': 'ann', 'amount': 15, 'note': None, '_diff_sum': 1}",
+        "{'customer': 'cem', 'amount': 1, 'note': 'new', '_diff_sum': 1}",
+        "{'customer': None, 'amount': 3, 'note': None, '_diff_sum': 2}",
+    ]
+    assert sorted(changes.stdout.splitlines()) == ["+ ann 15", "+ cem 1", "- ann 10"]
+
+
+def test_duckdb_reads_a_shard_that_has_grown(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    asyncio.run(write_shard(tmp_path, grown=True))
+
+    done = run(block(DUCKDB), tmp_path)
+
+    assert done.stderr == ""
+    assert sorted(done.stdout.splitlines()) == [
+        "('ann', 15, None, 1)",
+        "('cem', 1, 'new', 1)",
+        "(None, 3, None, 2)",
     ]
 
 

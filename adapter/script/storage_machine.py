@@ -34,6 +34,7 @@ from reconcile.storage_actions import (
     Write,
 )
 from reconcile.storage_protocol import (
+    AlterSources,
     Append,
     AppendResult,
     AppendSnapshot,
@@ -105,12 +106,9 @@ def _read_command(line: Line) -> StorageCommand | None:
         case "create-instance":
             return CreateInstance()
         case "create-source":
-            source = SourceDescription(
-                id=line.next(words.collection, "a source"),
-                definition=_definition(line.named("def", words.text)),
-                alterable=words.listed(str)(line.optional("alters", words.text, "")),
-            )
-            return CreateSources(sources=(source,))
+            return CreateSources(sources=(_source(line),))
+        case "alter-source":
+            return AlterSources(sources=(_source(line),))
         case "allow-compaction":
             id = line.next(words.collection, "a source")
             return AllowCompaction(id=id, since=line.next(words.frontier, "a frontier"))
@@ -124,6 +122,14 @@ def _read_command(line: Line) -> StorageCommand | None:
             return InitializationComplete()
         case _:
             return None
+
+
+def _source(line: Line) -> SourceDescription:
+    return SourceDescription(
+        id=line.next(words.collection, "a source"),
+        definition=_definition(line.named("def", words.text)),
+        alterable=words.listed(str)(line.optional("alters", words.text, "")),
+    )
 
 
 def _read_report(line: Line) -> UpperReported | ContentsRead:

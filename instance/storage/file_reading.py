@@ -8,6 +8,7 @@ import csv
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +25,8 @@ PIECE_BYTES = 4 * 1024 * 1024
 PIECE_ROWS = 50_000
 #: What is kept of a row that does not fit.
 _TEXT_CHARACTERS_MAX = 4_096
+#: Rows of a file without a header that show how many columns it has.
+_ROWS_LOOKED_AT = 20
 #: Lines that one quoted value may span; beyond it the quote is taken for a mistake.
 _RECORD_LINES_MAX = 64
 
@@ -278,7 +281,7 @@ class _CsvReader(_TextReader):
 def csv_header(file: Path, options: FilesOptions, columns: pa.Schema) -> tuple[list[str], Place]:
     """The names of a CSV file's columns, and where its rows begin."""
     if not options.header:
-        return list(columns.names), Place()
+        return _names_by_place(file, options, columns), Place()
     with file.open("rb") as opened:
         line = opened.readline(PIECE_BYTES)
     text = line.decode("utf-8-sig", errors="replace").rstrip("\r\n")
@@ -289,6 +292,29 @@ def csv_header(file: Path, options: FilesOptions, columns: pa.Schema) -> tuple[l
         raise BadFile("its header has a name twice", detail=text[:_TEXT_CHARACTERS_MAX])
     _require_columns(columns, names)
     return names, Place(byte=len(line), line=1)
+
+
+def _names_by_place(file: Path, options: FilesOptions, columns: pa.Schema) -> list[str]:
+    """The names of the columns of a CSV file without a header, as its first rows show.
+
+    A file from before columns were added to the source has fewer in every row, one from after its maker added some
+    has more; else a row with another number of values is a row that does not fit.
+    """
+    with file.open(encoding="utf-8-sig", errors="replace", newline="") as opened:
+        try:
+            rows = islice(csv.reader(opened, delimiter=options.delimiter), _ROWS_LOOKED_AT)
+            widths = {len(row) for row in rows if row}
+        except csv.Error:
+            widths = set()
+    names, width = list(columns.names), len(columns)
+    if width in widths or not widths:
+        return names
+    shorter = [one for one in widths if one < width]
+    if not shorter:
+        return [*names, *(f"column {place + 1}" for place in range(width, min(widths)))]
+    # What must not be null cannot have been added: then these rows do not fit.
+    lacked = list(columns)[max(shorter) :]
+    return names[: max(shorter)] if all(field.nullable for field in lacked) else names
 
 
 class _JsonReader(_TextReader):

@@ -20,7 +20,7 @@ from instance.shards.store import Appended, EpochFenced, Shard, ShardStore, Uppe
 from instance.storage.feed import Batch, Feed, Note
 from instance.storage.source import Report, SourceEnded
 from instance.storage.steps import Steps
-from instance.storage.tables import table_schema
+from instance.storage.tables import require_only_added, table_schema
 from plainsong.failpoint import failpoint
 from plainsong.types import STEP
 from reconcile.compute_actions import UpperReported
@@ -130,10 +130,13 @@ class SteppedSource:
             self._spawn("recovers", self._recover())
 
     async def _begin(self) -> None:
-        """Fences all others, then goes on where the shard stands."""
+        """Fences all others, gives the shard the columns that it may lack, then goes on where it stands."""
         outcome = await self._shard.take_over(self._writer_epoch)
         if isinstance(outcome, EpochFenced):
             raise self._fenced(outcome)
+        grown = await self._shard.grow(table_schema(self._description), writer_epoch=self._writer_epoch)
+        if isinstance(grown, EpochFenced):
+            raise self._fenced(grown)
         # Whatever was opened until now may have been told empty by somebody else, and stays empty.
         opened = self._steps.opened
         self._sealed = self._shard.upper if opened is None else max(self._shard.upper, Antichain.at(opened + 1))
@@ -168,16 +171,17 @@ class SteppedSource:
                 self._trouble(error)
 
     async def alter(self, description: SourceDescription) -> None:
-        """Only its writer epoch may rise.
+        """Columns may be added, and its writer epoch may rise.
 
         Somebody else may have written in between, so it begins anew where the shard stands now.
         """
-        fields = differing_fields(self._description, description)
+        fields = [name for name in differing_fields(self._description, description) if name != "columns"]
         if fields:
             raise InvalidRequest(f"{', '.join(fields)} of source {self._id} cannot be altered")
+        require_only_added(self._description, description)
         await self.stop()
         self._description = description
-        await self._begin()
+        await self.start()
 
     def pause(self) -> None:
         self._paused = True

@@ -32,6 +32,26 @@ def table_schema(description: SourceDescription) -> pa.Schema:
         raise InvalidRequest(f"the columns of {description.id} cannot be read", detail=columns) from error
 
 
+def require_only_added(before: SourceDescription, after: SourceDescription) -> None:
+    """Columns are only ever added, after the others, and may be null: raises ``InvalidRequest`` for anything else."""
+    ours, wanted = table_schema(before), table_schema(after)
+    for place, field in enumerate(ours):
+        if place >= len(wanted) or wanted.field(place).name != field.name:
+            raise _not_altered(before, f"column {field.name!r} would be gone or have another name")
+        if not wanted.field(place).equals(field):
+            raise _not_altered(before, f"column {field.name!r} would change its type, or whether it may be null")
+    for field in list(wanted)[len(ours) :]:
+        if not field.nullable:
+            raise _not_altered(
+                before, f"column {field.name!r} is added as not null, though in every row that is there it is"
+            )
+
+
+def _not_altered(source: SourceDescription, detail: str) -> InvalidRequest:
+    hint = "add columns that may be null; or drop it, create it again"
+    return InvalidRequest(f"the columns of {source.id} cannot be altered", detail=detail, hint=hint)
+
+
 class TableSource:
     """The one writer of a table's shard, for as long as its epoch is not fenced."""
 
@@ -63,16 +83,19 @@ class TableSource:
         self._report(UpperReported(id=self._id, upper=self._shard.upper))
 
     async def alter(self, description: SourceDescription) -> None:
-        """A table's columns stay as they are; its writer epoch may rise."""
-        if not table_schema(description).equals(table_schema(self._description)):
-            raise InvalidRequest(f"the columns of table {self._id} cannot be altered", hint="drop it, create it again")
+        """Columns may be added, and its writer epoch may rise."""
+        require_only_added(self._description, description)
         self._description = description
         await self._take_over()
 
     async def _take_over(self) -> None:
+        """Fences all others, then gives the shard the columns that it may lack still."""
         outcome = await self._shard.take_over(self._writer_epoch)
         if isinstance(outcome, EpochFenced):
             raise self._fenced(outcome)
+        grown = await self._shard.grow(table_schema(self._description), writer_epoch=self._writer_epoch)
+        if isinstance(grown, EpochFenced):
+            raise self._fenced(grown)
 
     async def write(self, write: Write) -> None:
         """Appends all of it in one commit and makes the shard complete below its upper.
@@ -119,7 +142,7 @@ class TableSource:
     def _null_where_forbidden(self, rows: pa.Table) -> str | None:
         """Shards let every column be null; what a table declares is for us to guard, after the controller has."""
         names = (field.name for field in table_schema(self._description) if not field.nullable)
-        return next((name for name in names if name in rows.column_names and rows[name].null_count), None)
+        return next((name for name in names if name not in rows.column_names or rows[name].null_count), None)
 
     def _too_late(self, write: Write, upper: Antichain) -> None:
         """Accepted before we had said how far the shard is."""

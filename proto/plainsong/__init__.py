@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from plainsong.answers import Interrupted as Interrupted
     from plainsong.answers import LogRecord as LogRecord
     from plainsong.answers import Object as Object
+    from plainsong.answers import ObjectAltered as ObjectAltered
     from plainsong.answers import ObjectCreated as ObjectCreated
     from plainsong.answers import ObjectDropped as ObjectDropped
     from plainsong.answers import ObjectFailed as ObjectFailed
@@ -93,6 +94,7 @@ _HOMES = {
         "Interrupted",
         "LogRecord",
         "Object",
+        "ObjectAltered",
         "ObjectCreated",
         "ObjectDropped",
         "ObjectFailed",

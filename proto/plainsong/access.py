@@ -51,6 +51,7 @@ CONTROLLER_METHODS: Mapping[str, Role] = {
     "CreateView": _CHANGE,
     "CreateMaterializedView": _CHANGE,
     "CreateIndex": _CHANGE,
+    "AddColumns": _CHANGE,
     "DropObject": _CHANGE,
     "ListObjects": _READ,
     "InsertRows": _CHANGE,

@@ -200,6 +200,11 @@ class ObjectCreated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectAltered:
+    object: Object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectDropped:
     name: str
 
@@ -227,4 +232,6 @@ class Interrupted:
     """The connection was lost and is there again; what happened in between was not seen. Ask for the status."""
 
 
-Event: TypeAlias = ObjectCreated | ObjectDropped | ReplicaChanged | ObjectFailed | FrontiersRose | Interrupted
+Event: TypeAlias = (
+    ObjectCreated | ObjectAltered | ObjectDropped | ReplicaChanged | ObjectFailed | FrontiersRose | Interrupted
+)

@@ -283,6 +283,17 @@ def create_index(
     return _object("CreateIndex", request, timeout)
 
 
+def add_columns(
+    name: str, columns: Columns, *, timeout: float = TIMEOUT_S, idempotency_key: str | None = None
+) -> Call[Object]:
+    """Adds columns to a table or a source, for example ``add_columns("t", {"note": "string"})``.
+
+    They may be null, and are in every row that is there. What was made before goes on with the columns it knows.
+    """
+    request = pb.AddColumnsRequest(name=name, columns=_columns(columns), idempotency_key=_key(idempotency_key))
+    return _object("AddColumns", request, timeout)
+
+
 def drop(
     name: str,
     *,

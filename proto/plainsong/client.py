@@ -95,6 +95,7 @@ class Client:
     create_view = _call(calls.create_view)
     create_materialized_view = _call(calls.create_materialized_view)
     create_index = _call(calls.create_index)
+    add_columns = _call(calls.add_columns)
     drop = _call(calls.drop)
     objects = _call(calls.objects)
     update = _call(calls.update)

@@ -18,6 +18,7 @@ from plainsong.answers import (
     FrontiersRose,
     LogRecord,
     Object,
+    ObjectAltered,
     ObjectCreated,
     ObjectDropped,
     ObjectFailed,
@@ -194,6 +195,8 @@ def event(message: controller_pb2.WatchResponse) -> Event | None:
     match message.WhichOneof("event"):
         case "object_created":
             return ObjectCreated(object=catalog_object(message.object_created.object))
+        case "object_altered":
+            return ObjectAltered(object=catalog_object(message.object_altered.object))
         case "object_dropped":
             return ObjectDropped(name=message.object_dropped.name)
         case "replica_changed":

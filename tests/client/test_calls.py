@@ -33,6 +33,7 @@ EVERY: dict[str, Callable[[Any], Any]] = {
     "CreateView": lambda client: client.create_view("v", "select 1"),
     "CreateMaterializedView": lambda client: client.create_materialized_view("m", "select 1"),
     "CreateIndex": lambda client: client.create_index("t", ["id"]),
+    "AddColumns": lambda client: client.add_columns("t", {"note": "string"}),
     "DropObject": lambda client: client.drop("t"),
     "ListObjects": lambda client: client.objects(["table"]),
     "InsertRows": lambda client: client.insert("t", [{"id": 1}]),
@@ -49,7 +50,7 @@ EVERY: dict[str, Callable[[Any], Any]] = {
     "Watch": lambda client: client.watch(),
 }
 STREAMS = {"Tail", "Watch"}
-CHANGING = {name for name in EVERY if name.startswith(("Create", "Alter", "Drop", "Insert", "Update", "Delete"))}
+CHANGING = {name for name in EVERY if name.startswith(("Create", "Alter", "Add", "Drop", "Insert", "Update", "Delete"))}
 
 
 def answering() -> Controller:

@@ -1,6 +1,7 @@
 """Laws of the storage history: it forgets how things came about, and nothing else."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from reconcile.frontiers import CLOSED, MINIMUM, Antichain
 from reconcile.ids import GlobalId
 from reconcile.sources import SourceDescription
 from reconcile.storage_history import LoggedStorageCommand, StorageHistory
-from reconcile.storage_protocol import CreateSources
+from reconcile.storage_protocol import AlterSources, CreateSources
 
 law = settings(max_examples=200, deadline=None)
 
@@ -22,9 +23,10 @@ sources = st.builds(
 )
 sinces = st.one_of(st.integers(0, 6).map(Antichain.at), st.integers(0, 6).map(Antichain.at), st.just(CLOSED))
 creations = st.lists(sources, max_size=3).map(tuple).map(lambda some: CreateSources(sources=some))
+alterations = st.lists(sources, max_size=2).map(tuple).map(lambda some: AlterSources(sources=some))
 compactions = st.builds(AllowCompaction, id=ids, since=sinces)
 logs: st.SearchStrategy[list[LoggedStorageCommand]] = st.lists(
-    st.one_of(creations, creations, compactions, compactions, compactions), max_size=40
+    st.one_of(creations, creations, alterations, compactions, compactions, compactions), max_size=40
 )
 State = list[tuple[SourceDescription, Antichain]]
 
@@ -41,14 +43,29 @@ def state(history: StorageHistory) -> State:
     return [(source, history.since(source.id) or MINIMUM) for source in history]
 
 
+@dataclass(frozen=True, slots=True)
+class _Altered:
+    source: SourceDescription
+
+    @property
+    def id(self) -> GlobalId:
+        return self.source.id
+
+
 def dumb_state(log: list[LoggedStorageCommand]) -> State:
     """What lives, found anew for each creation by reading the whole log."""
-    flat: list[SourceDescription | AllowCompaction] = []
+    flat: list[SourceDescription | _Altered | AllowCompaction] = []
     for command in log:
-        flat.extend(command.sources if isinstance(command, CreateSources) else [command])
+        match command:
+            case CreateSources(sources=created):
+                flat.extend(created)
+            case AlterSources(sources=altered):
+                flat.extend(_Altered(source) for source in altered)
+            case AllowCompaction():
+                flat.append(command)
     found: State = []
     for place, entry in enumerate(flat):
-        if isinstance(entry, AllowCompaction):
+        if not isinstance(entry, SourceDescription):
             continue
         before = [one for one in flat[:place] if one.id == entry.id]
         closed = [at for at, one in enumerate(before) if isinstance(one, AllowCompaction) and one.since.is_closed]
@@ -56,7 +73,8 @@ def dumb_state(log: list[LoggedStorageCommand]) -> State:
         lives_already = any(isinstance(one, SourceDescription) for one in since_last_closed)
         later = [one.since for one in flat[place:] if isinstance(one, AllowCompaction) and one.id == entry.id]
         if not lives_already and CLOSED not in later:
-            found.append((entry, max([MINIMUM, *later])))
+            altered_to = [one.source for one in flat[place:] if isinstance(one, _Altered) and one.id == entry.id]
+            found.append(([entry, *altered_to][-1], max([MINIMUM, *later])))
     return found
 
 

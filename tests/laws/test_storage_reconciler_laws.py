@@ -40,6 +40,7 @@ from reconcile.storage_actions import (
     Write,
 )
 from reconcile.storage_protocol import (
+    AlterSources,
     Append,
     AppendResult,
     AppendSnapshot,
@@ -216,6 +217,52 @@ def statuses_of(actions: tuple[StorageAction, ...]) -> list[SourceStatus]:
 
 def by_id(sources: list[SourceDescription]) -> list[SourceDescription]:
     return sorted(sources, key=lambda source: source.id)
+
+
+@law
+@given(past=terms, term=terms, altered=st.lists(described, max_size=4))
+def test_a_definition_altered_within_a_term_is_judged_as_at_its_start(
+    past: list[Wanted], term: list[Wanted], altered: list[SourceDescription]
+) -> None:
+    reconciler = StorageReconciler()
+    running: dict[GlobalId, Running] = {}
+    for number, asked in enumerate((past, term)):
+        actions = begin(reconciler, f"session {number}", asked)
+        judged(running, asked)
+    refused = {status.id for status in statuses_of(actions) if isinstance(status.status, SourceRefused)}
+
+    for source in altered:
+        actions = say(reconciler, "session 1", AlterSources(sources=(source,)))
+
+        if source.id not in running or source.id in refused:
+            assert actions == ()
+            continue
+        one = {source.id: running[source.id]}
+        verdicts = judged(one, [Wanted(source, MINIMUM)])
+        told = [(each.id, type(each.status), set(getattr(each.status, "fields", ()))) for each in statuses_of(actions)]
+        assert told == verdicts.statuses
+        assert [action.source for action in actions if isinstance(action, AlterSource)] == verdicts.altered
+        assert len(actions) == len(verdicts.statuses) + len(verdicts.altered)
+        refused |= {id for id, kind, _ in verdicts.statuses if kind is SourceRefused}
+    snapshot = reconciler.ingesting.snapshot()
+    assert {source.id: source for source, _, _ in snapshot} == {id: each.source for id, each in running.items()}
+
+
+@law
+@given(term=terms, altered=st.lists(described, max_size=4))
+def test_a_definition_altered_before_the_term_has_begun_is_the_one_asked_for(
+    term: list[Wanted], altered: list[SourceDescription]
+) -> None:
+    reconciler = StorageReconciler()
+    greet(reconciler, "first")
+    for command in [*window(term), *(AlterSources(sources=(source,)) for source in altered)]:
+        assert say(reconciler, "first", command) == ()
+
+    actions = say(reconciler, "first", InitializationComplete())
+
+    newest = {wanted.source.id: wanted.source for wanted in term}
+    newest.update((source.id, source) for source in altered if source.id in newest)
+    assert [action.source for action in actions if isinstance(action, RunSource)] == list(newest.values())
 
 
 @law

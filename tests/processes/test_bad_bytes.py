@@ -52,6 +52,7 @@ WITHOUT_REASON = {grpc.StatusCode.OK, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 ROWS = to_ipc(pa.table({"id": pa.array([1, 2, None], pa.int64()), "name": ["a", None, "c"]}))
 COLUMNS = [pb.Column(name="id", type="bigint", not_null=True), pb.Column(name="price", type="decimal(10,2)")]
+MORE = [pb.Column(name="more", type="string")]
 SQL = "SELECT k.name, count(*) AS n, sum(k.id) AS s FROM kept k WHERE k.id > 0 GROUP BY k.name"
 
 #: Right requests. Those that change something mean nothing that must be kept, and start no process.
@@ -78,6 +79,7 @@ SEEDS: dict[str, list[Message]] = {
     "CreateIndex": [
         pb.CreateIndexRequest(name="made_index", cluster="main", on="victim", key=["id"], idempotency_key="i")
     ],
+    "AddColumns": [pb.AddColumnsRequest(name="growing", columns=MORE, idempotency_key="g")],
     "DropObject": [pb.DropObjectRequest(name="doomed_view", cascade=True, if_exists=True, idempotency_key="o")],
     "ListObjects": [pb.ListObjectsRequest(kinds=[pb.OBJECT_KIND_TABLE, pb.OBJECT_KIND_INDEX])],
     "InsertRows": [pb.InsertRowsRequest(table="victim", arrow=ROWS, idempotency_key="k")],
@@ -127,7 +129,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployme
             client.create_cluster("main", replicas=1)
             client.create_cluster("away", addresses=["127.0.0.1:1"] * 3)
             client.create_cluster("doomed", replicas=0)
-            for table in ("kept", "victim", "doomed_table"):
+            for table in ("kept", "victim", "doomed_table", "growing"):
                 client.create_table(table, {"id": "bigint", "name": "string"}, cluster="main")
             client.insert("kept", [{"id": number, "name": f"n{number % 3}"} for number in range(20)])
             client.create_index("kept", ["id"], name="kept_by_id")

@@ -131,6 +131,18 @@ def create_index(client: plainsong.Client) -> None:
     assert (made.name, made.on, made.key) == ("v_by_name", "v", ("name",))
 
 
+def add_columns(client: plainsong.Client) -> None:
+    client.create_table("grown", {"id": "bigint not null"}, cluster="main")
+    client.insert("grown", [{"id": 1}])
+
+    made = client.add_columns("grown", {"note": "string"})
+    client.insert("grown", [{"id": 2, "note": "new"}])
+
+    assert [column.name for column in made.columns] == ["id", "note"]
+    rows = client.query("SELECT id, note FROM grown ORDER BY id", cluster="main")
+    assert [tuple(row) for row in rows] == [(1, None), (2, "new")]
+
+
 def drop_object(client: plainsong.Client) -> None:
     client.create_view("gone", "SELECT id FROM t")
 
@@ -243,6 +255,7 @@ CALLS: dict[str, Callable[[plainsong.Client], None]] = {
     "CreateView": create_view,
     "CreateMaterializedView": create_materialized_view,
     "CreateIndex": create_index,
+    "AddColumns": add_columns,
     "DropObject": drop_object,
     "ListObjects": list_objects,
     "InsertRows": insert_rows,

@@ -24,7 +24,7 @@ def test_the_program_in_the_guide_works(tmp_path: Path) -> None:
     folder = tmp_path / "people"
     folder.mkdir()
     (folder / "a.csv").write_text("id,name,born\n1,ann,2001-02-03\n2,bob,\nthree,eve,\n")
-    begin, generator, files, shown, total = blocks()
+    begin, generator, files, shown, grown, total = blocks()
     with deployed(tmp_path) as deployment:
         deployment.start()
         given = f"address, folder = {deployment.address!r}, {str(folder)!r}\n"
@@ -33,7 +33,11 @@ def test_the_program_in_the_guide_works(tmp_path: Path) -> None:
             finished(client, "orders")
             until(client, lambda _: len(held(client, "people")) == 2)
 
-        said = run(tmp_path, given + "import plainsong\nclient = plainsong.connect(address)\n" + shown + total)
+        connected = given + "import plainsong\nclient = plainsong.connect(address)\n"
+        said = run(tmp_path, connected + shown + grown + total)
+        (folder / "b.csv").write_text("id,nickname\n3,dodo\n")
+        with deployment.client() as client:
+            until(client, lambda _: held(client, "people")[3, None, None, "dodo"] == 1)
 
     status, *rows, count = said.splitlines()
     assert status.startswith("running: 1 row was kept aside in ")

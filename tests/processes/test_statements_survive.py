@@ -34,6 +34,9 @@ STATEMENTS: dict[str, Statement] = {
     "create materialized view": lambda client, patience: client.create_materialized_view(
         "made kept view", "SELECT id FROM t", cluster="main", timeout=patience, idempotency_key=KEY + "6"
     ),
+    "add columns": lambda client, patience: client.add_columns(
+        "t", {"note": "string"}, timeout=patience, idempotency_key=KEY + "a"
+    ),
     "drop index": lambda client, patience: client.drop("t_index", timeout=patience, idempotency_key=KEY + "7"),
     "drop with readers": lambda client, patience: client.drop(
         "t", cascade=True, timeout=patience, idempotency_key=KEY + "8"
@@ -60,7 +63,7 @@ def prepared(deployment: Deployment) -> None:
 def described(client: plainsong.Client) -> tuple[object, ...]:
     """All that a statement can change, as a client sees it."""
     clusters = {cluster.name: len(cluster.replicas) for cluster in client.clusters()}
-    objects = {object.name: (object.kind, object.id) for object in client.objects()}
+    objects = {object.name: (object.kind, object.id, object.columns) for object in client.objects()}
     return clusters, objects, len(client.log())
 
 

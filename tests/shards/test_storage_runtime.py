@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 import pytest
 import pytest_asyncio
 
@@ -198,6 +199,72 @@ async def test_a_fenced_writer_stops_and_writes_nothing(make_store: MakeStore, r
     for runtime in (old, new, late):
         await runtime.close()
     assert reports.nothing_more()
+
+
+NOTED = [["name", "string", False], ["amount", "bigint", False], ["note", "string", False]]
+
+
+@pytest.mark.asyncio
+async def test_a_table_altered_by_a_column_goes_on_and_takes_rows_with_and_without_it(
+    make_store: MakeStore, reports: Reports
+) -> None:
+    runtime = StorageRuntime(make_store(), reports)
+    runtime.perform(RunSource(source=table()))
+    runtime.perform(write(1, ("a", 1, 0, 1), token="x"))
+
+    runtime.perform(AlterSource(source=table(columns=NOTED)))
+    runtime.perform(write(2, ("b", 2, 1, 1), token="y"))  # on its way before anybody knew of the column
+    noted = updates(("c", 3, 2, 1)).append_column("note", pa.array(["new"]))
+    runtime.perform(Write(id=S1, upper=at(3), updates=ArrowUpdates.of(noted), token="z"))
+
+    assert [r for r in await reports.next(7) if not isinstance(r, UpperReported)] == [
+        AppendDurable(id=S1, token=token) for token in "xyz"
+    ]
+    shard = await shard_of(make_store())
+    assert listed(await shard.snapshot(Step(2))) == [("a", 1, None, 1), ("b", 2, None, 1), ("c", 3, "new", 1)]
+    await runtime.close()
+
+
+@pytest.mark.asyncio
+async def test_a_table_that_starts_with_more_columns_than_its_shard_gives_it_them(
+    make_store: MakeStore, reports: Reports
+) -> None:
+    await shard_of(make_store())
+    runtime = StorageRuntime(make_store(), reports)
+
+    runtime.perform(RunSource(source=table(columns=NOTED)))
+
+    await reports.next(1)
+    assert (await shard_of(make_store())).schema.names == ["name", "amount", "note", "_step", "_diff"]
+    await runtime.close()
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ([["name", "string", False]], "'amount' would be gone"),
+        ([["name", "string", False], ["sum", "bigint", False]], "'amount' would be gone or have another name"),
+        ([["name", "string", False], ["amount", "int", False]], "'amount' would change its type"),
+        ([["name", "string", True], ["amount", "bigint", False]], "'name' would change its type, or whether"),
+        ([*NOTED[:2], ["note", "string", True]], "'note' is added as not null"),
+    ],
+)
+@pytest.mark.asyncio
+async def test_a_table_altered_otherwise_ends_with_the_reason_and_its_shard_stays(
+    make_store: MakeStore, reports: Reports, columns: object, why: str
+) -> None:
+    runtime = StorageRuntime(make_store(), reports)
+    runtime.perform(RunSource(source=table()))
+    await reports.next(1)
+
+    runtime.perform(AlterSource(source=table(columns=columns)))
+
+    (stopped,) = await reports.next(1)
+    assert isinstance(stopped, SourceStopped)
+    assert stopped.error.startswith("the columns of s1 cannot be altered")
+    assert why in stopped.error
+    assert (await shard_of(make_store())).schema.names == ["name", "amount", "_step", "_diff"]
+    await runtime.close()
 
 
 @pytest.mark.asyncio

@@ -116,6 +116,43 @@ def test_a_csv_file_may_lack_a_header_and_use_another_delimiter(make_reader: Mak
     assert [row["id"] for row in rows] == [1, 2]
 
 
+def test_a_file_without_a_header_may_lack_columns_that_were_added_and_have_more(
+    make_reader: MakeReader, tmp_path: Path
+) -> None:
+    columns = schema([("id", "bigint", True), ("name", "string"), ("note", "string")])
+    reader = make_reader(header=False, columns=columns)
+
+    older = all_of(reader, written(tmp_path / "a.csv", "1,a\n2,b\n"))
+    newer = all_of(reader, written(tmp_path / "b.csv", "3,c,x,7\n4,d,y,8\n"))
+    mixed, bad, _ = all_of(reader, written(tmp_path / "c.csv", "5\n6,e,z\n7,f,z,9\n"))
+
+    assert older == ([{"id": 1, "name": "a", "note": None}, {"id": 2, "name": "b", "note": None}], [], set())
+    assert newer[:2] == ([{"id": 3, "name": "c", "note": "x"}, {"id": 4, "name": "d", "note": "y"}], [])
+    assert newer[2] == {"column 4"}
+    assert mixed == [{"id": 6, "name": "e", "note": "z"}]
+    assert [row.line for row in bad] == [1, 3]
+
+
+@pytest.mark.parametrize("format", FileFormat)
+def test_a_column_that_a_file_lacks_is_null_and_one_that_it_has_more_is_told(
+    make_reader: MakeReader, tmp_path: Path, format: FileFormat
+) -> None:
+    columns = schema([("id", "bigint", True), ("note", "string"), ("price", "decimal(8,2)")])
+    file = tmp_path / f"a.{format}"
+    match format:
+        case FileFormat.CSV:
+            file.write_text("id,colour\n1,red\n2,blue\n")
+        case FileFormat.JSON:
+            file.write_text('{"id": 1, "colour": "red"}\n{"id": 2, "colour": "blue"}\n')
+        case FileFormat.PARQUET:
+            pq.write_table(pa.table({"id": [1, 2], "colour": ["red", "blue"]}), file)
+
+    rows, bad, unknown = all_of(make_reader(format, columns), file)
+
+    assert rows == [{"id": 1, "note": None, "price": None}, {"id": 2, "note": None, "price": None}]
+    assert (bad, unknown) == ([], {"colour"})
+
+
 def test_empty_files_hold_nothing(make_reader: MakeReader, tmp_path: Path) -> None:
     assert all_of(make_reader(header=False), written(tmp_path / "a.csv", "")) == ([], [], set())
     assert all_of(make_reader(), written(tmp_path / "b.csv", "id,name\n"))[0] == []

@@ -14,7 +14,7 @@ from instance.storage.feed import Batch, Note
 from instance.storage.stepped import SteppedSource
 from instance.storage.steps import Steps
 from plainsong.types import DIFF
-from reconcile.errors import StorageFailed
+from reconcile.errors import InvalidRequest, StorageFailed
 from reconcile.frontiers import CLOSED, MINIMUM, Antichain
 from reconcile.ids import GlobalId, Step, WriterEpoch
 from reconcile.sources import SourceDescription
@@ -24,9 +24,10 @@ from reconcile.storage_protocol import OpenStep
 S1 = GlobalId("s", 1)
 
 
-def described(epoch: int) -> SourceDescription:
-    columns = json.dumps([["id", "bigint", True]])
-    return SourceDescription(id=S1, definition=(("columns", columns),), writer_epoch=WriterEpoch(epoch))
+def described(epoch: int, *added: str, path: str = "/a") -> SourceDescription:
+    columns = json.dumps([["id", "bigint", True], *([name, "string", False] for name in added)])
+    definition = (("path", path), ("columns", columns))
+    return SourceDescription(id=S1, definition=definition, writer_epoch=WriterEpoch(epoch))
 
 
 class NumberFeed:
@@ -205,6 +206,40 @@ async def test_a_source_that_is_held_up_takes_all_steps_that_were_opened_meanwhi
 
         assert await world.contents() == [(n, 50) for n in range(5)]
         assert world.commits == 1
+
+
+@pytest.mark.asyncio
+async def test_a_source_altered_by_a_column_goes_on_where_it_stood() -> None:
+    world = World()
+    world.open(1)
+    world.give(5)
+    async with world.writer() as source:
+        await world.waits(5)
+        world.open(2)
+        await world.sealed(Antichain.at(3))
+        source.pause()
+
+        await source.alter(described(1, "note"))
+        world.give(3)
+        await world.waits(3)
+        world.open(3)
+        await world.sealed(Antichain.at(4))
+
+        assert await world.contents() == [*((n, 2) for n in range(5)), *((n, 3) for n in range(5, 8))]
+        assert world.disk.shards[S1].schema.names == ["id", "note", "_step", "_diff"]
+
+
+@pytest.mark.asyncio
+async def test_a_source_is_altered_in_nothing_but_added_columns() -> None:
+    world = World()
+    async with world.writer() as source:
+        with pytest.raises(InvalidRequest, match="path of source s1 cannot be altered"):
+            await source.alter(described(1, path="/b"))
+        await source.alter(described(1, "note"))
+        with pytest.raises(InvalidRequest, match="'note' would be gone"):
+            await source.alter(described(1, "remark"))
+
+        assert world.disk.shards[S1].schema.names == ["id", "note", "_step", "_diff"]
 
 
 @pytest.mark.asyncio

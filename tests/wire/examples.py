@@ -50,6 +50,7 @@ from reconcile.ids import Epoch, GlobalId, PeekId, ReplicaId, SessionId, Step, W
 from reconcile.plan_tree import Node
 from reconcile.sources import SourceDescription
 from reconcile.storage_protocol import (
+    AlterSources,
     Append,
     AppendResult,
     AppendSnapshot,
@@ -152,6 +153,9 @@ STORAGE_COMMANDS: tuple[StorageCommand, ...] = (
                 writer_epoch=WriterEpoch(4),
             ),
         )
+    ),
+    AlterSources(
+        sources=(SourceDescription(id=S1, definition=(("type", "table"), ("columns", "[]")), alterable=("columns",)),)
     ),
     AllowCompaction(id=S1, since=AT_9),
     Append(id=S1, upper=AT_9, updates=UPDATES, token="3-17"),

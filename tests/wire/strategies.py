@@ -54,6 +54,7 @@ from reconcile.limits import PLAN_DIFFERENCES_MAX
 from reconcile.plan_tree import Node, PlanValue
 from reconcile.sources import SourceDescription
 from reconcile.storage_protocol import (
+    AlterSources,
     Append,
     AppendResult,
     AppendSnapshot,
@@ -164,20 +165,17 @@ COMPUTE_COMMANDS: dict[type, Strategy] = {
     Peek: st.builds(Peek, peek=NUMBERS, id=IDS, at=NUMBERS, finishing=PLANS),
     CancelPeeks: st.builds(CancelPeeks, peeks=tuples_of(NUMBERS)),
 }
+SOURCES = st.builds(
+    SourceDescription,
+    id=IDS,
+    definition=DEFINITIONS,
+    alterable=tuples_of(TEXTS),
+    writer_epoch=st.none() | NUMBERS,
+)
 STORAGE_COMMANDS: dict[type, Strategy] = {
     **SHARED_COMMANDS,
-    CreateSources: st.builds(
-        CreateSources,
-        sources=tuples_of(
-            st.builds(
-                SourceDescription,
-                id=IDS,
-                definition=DEFINITIONS,
-                alterable=tuples_of(TEXTS),
-                writer_epoch=st.none() | NUMBERS,
-            )
-        ),
-    ),
+    CreateSources: st.builds(CreateSources, sources=tuples_of(SOURCES)),
+    AlterSources: st.builds(AlterSources, sources=tuples_of(SOURCES)),
     Append: st.builds(Append, id=IDS, upper=FRONTIERS, updates=UPDATES, token=TEXTS),
     AppendSnapshot: st.builds(AppendSnapshot, id=IDS, upper=FRONTIERS, rows=tuples_of(PLANS), token=TEXTS),
     RunSinks: st.builds(RunSinks, sinks=tuples_of(st.tuples(IDS, DEFINITIONS))),

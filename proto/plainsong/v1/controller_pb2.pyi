@@ -750,6 +750,57 @@ class CreateIndexResponse(_message.Message):
 Global___CreateIndexResponse: _TypeAlias = CreateIndexResponse  # noqa: Y015
 
 @_typing.final
+class AddColumnsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """A table or source."""
+    idempotency_key: _builtins.str
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]:
+        """Each may be null, as it is in all rows that are there."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        columns: _abc.Iterable[Global___Column] | None = ...,
+        idempotency_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "idempotency_key", b"idempotency_key", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddColumnsRequest: _TypeAlias = AddColumnsRequest  # noqa: Y015
+
+@_typing.final
+class AddColumnsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OBJECT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def object(self) -> Global___Object:
+        """With all of its columns."""
+
+    def __init__(
+        self,
+        *,
+        object: Global___Object | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["object", b"object"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["object", b"object"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddColumnsResponse: _TypeAlias = AddColumnsResponse  # noqa: Y015
+
+@_typing.final
 class DropObjectRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1699,6 +1750,7 @@ class WatchResponse(_message.Message):
     REPLICA_CHANGED_FIELD_NUMBER: _builtins.int
     OBJECT_FAILED_FIELD_NUMBER: _builtins.int
     FRONTIERS_ROSE_FIELD_NUMBER: _builtins.int
+    OBJECT_ALTERED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def object_created(self) -> Global___ObjectCreated: ...
     @_builtins.property
@@ -1709,6 +1761,8 @@ class WatchResponse(_message.Message):
     def object_failed(self) -> Global___ObjectFailed: ...
     @_builtins.property
     def frontiers_rose(self) -> Global___FrontiersRose: ...
+    @_builtins.property
+    def object_altered(self) -> Global___ObjectAltered: ...
     def __init__(
         self,
         *,
@@ -1717,12 +1771,13 @@ class WatchResponse(_message.Message):
         replica_changed: Global___ReplicaChanged | None = ...,
         object_failed: Global___ObjectFailed | None = ...,
         frontiers_rose: Global___FrontiersRose | None = ...,
+        object_altered: Global___ObjectAltered | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "frontiers_rose", b"frontiers_rose", "object_created", b"object_created", "object_dropped", b"object_dropped", "object_failed", b"object_failed", "replica_changed", b"replica_changed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "frontiers_rose", b"frontiers_rose", "object_altered", b"object_altered", "object_created", b"object_created", "object_dropped", b"object_dropped", "object_failed", b"object_failed", "replica_changed", b"replica_changed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "frontiers_rose", b"frontiers_rose", "object_created", b"object_created", "object_dropped", b"object_dropped", "object_failed", b"object_failed", "replica_changed", b"replica_changed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "frontiers_rose", b"frontiers_rose", "object_altered", b"object_altered", "object_created", b"object_created", "object_dropped", b"object_dropped", "object_failed", b"object_failed", "replica_changed", b"replica_changed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["object_created", "object_dropped", "replica_changed", "object_failed", "frontiers_rose"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["object_created", "object_dropped", "replica_changed", "object_failed", "frontiers_rose", "object_altered"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -1747,6 +1802,28 @@ class ObjectCreated(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ObjectCreated: _TypeAlias = ObjectCreated  # noqa: Y015
+
+@_typing.final
+class ObjectAltered(_message.Message):
+    """It has more columns than before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OBJECT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def object(self) -> Global___Object: ...
+    def __init__(
+        self,
+        *,
+        object: Global___Object | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["object", b"object"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["object", b"object"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ObjectAltered: _TypeAlias = ObjectAltered  # noqa: Y015
 
 @_typing.final
 class ObjectDropped(_message.Message):

@@ -89,6 +89,11 @@ class ControllerServiceStub:
                 request_serializer=plainsong_dot_v1_dot_controller__pb2.CreateIndexRequest.SerializeToString,
                 response_deserializer=plainsong_dot_v1_dot_controller__pb2.CreateIndexResponse.FromString,
                 _registered_method=True)
+        self.AddColumns = channel.unary_unary(
+                '/plainsong.v1.ControllerService/AddColumns',
+                request_serializer=plainsong_dot_v1_dot_controller__pb2.AddColumnsRequest.SerializeToString,
+                response_deserializer=plainsong_dot_v1_dot_controller__pb2.AddColumnsResponse.FromString,
+                _registered_method=True)
         self.DropObject = channel.unary_unary(
                 '/plainsong.v1.ControllerService/DropObject',
                 request_serializer=plainsong_dot_v1_dot_controller__pb2.DropObjectRequest.SerializeToString,
@@ -227,6 +232,12 @@ class ControllerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CreateIndex(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddColumns(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -376,6 +387,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.CreateIndex,
                     request_deserializer=plainsong_dot_v1_dot_controller__pb2.CreateIndexRequest.FromString,
                     response_serializer=plainsong_dot_v1_dot_controller__pb2.CreateIndexResponse.SerializeToString,
+            ),
+            'AddColumns': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddColumns,
+                    request_deserializer=plainsong_dot_v1_dot_controller__pb2.AddColumnsRequest.FromString,
+                    response_serializer=plainsong_dot_v1_dot_controller__pb2.AddColumnsResponse.SerializeToString,
             ),
             'DropObject': grpc.unary_unary_rpc_method_handler(
                     servicer.DropObject,
@@ -745,6 +761,33 @@ class ControllerService:
             '/plainsong.v1.ControllerService/CreateIndex',
             plainsong_dot_v1_dot_controller__pb2.CreateIndexRequest.SerializeToString,
             plainsong_dot_v1_dot_controller__pb2.CreateIndexResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddColumns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plainsong.v1.ControllerService/AddColumns',
+            plainsong_dot_v1_dot_controller__pb2.AddColumnsRequest.SerializeToString,
+            plainsong_dot_v1_dot_controller__pb2.AddColumnsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,7 @@ class ControllerServiceStub:
     CreateView: _grpc.UnaryUnaryMultiCallable[_controller_pb2.CreateViewRequest, _controller_pb2.CreateViewResponse]
     CreateMaterializedView: _grpc.UnaryUnaryMultiCallable[_controller_pb2.CreateMaterializedViewRequest, _controller_pb2.CreateMaterializedViewResponse]
     CreateIndex: _grpc.UnaryUnaryMultiCallable[_controller_pb2.CreateIndexRequest, _controller_pb2.CreateIndexResponse]
+    AddColumns: _grpc.UnaryUnaryMultiCallable[_controller_pb2.AddColumnsRequest, _controller_pb2.AddColumnsResponse]
     DropObject: _grpc.UnaryUnaryMultiCallable[_controller_pb2.DropObjectRequest, _controller_pb2.DropObjectResponse]
     ListObjects: _grpc.UnaryUnaryMultiCallable[_controller_pb2.ListObjectsRequest, _controller_pb2.ListObjectsResponse]
     InsertRows: _grpc.UnaryUnaryMultiCallable[_controller_pb2.InsertRowsRequest, _controller_pb2.InsertRowsResponse]
@@ -83,6 +84,7 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     CreateView: _aio.UnaryUnaryMultiCallable[_controller_pb2.CreateViewRequest, _controller_pb2.CreateViewResponse]  # type: ignore[assignment]
     CreateMaterializedView: _aio.UnaryUnaryMultiCallable[_controller_pb2.CreateMaterializedViewRequest, _controller_pb2.CreateMaterializedViewResponse]  # type: ignore[assignment]
     CreateIndex: _aio.UnaryUnaryMultiCallable[_controller_pb2.CreateIndexRequest, _controller_pb2.CreateIndexResponse]  # type: ignore[assignment]
+    AddColumns: _aio.UnaryUnaryMultiCallable[_controller_pb2.AddColumnsRequest, _controller_pb2.AddColumnsResponse]  # type: ignore[assignment]
     DropObject: _aio.UnaryUnaryMultiCallable[_controller_pb2.DropObjectRequest, _controller_pb2.DropObjectResponse]  # type: ignore[assignment]
     ListObjects: _aio.UnaryUnaryMultiCallable[_controller_pb2.ListObjectsRequest, _controller_pb2.ListObjectsResponse]  # type: ignore[assignment]
     InsertRows: _aio.UnaryUnaryMultiCallable[_controller_pb2.InsertRowsRequest, _controller_pb2.InsertRowsResponse]  # type: ignore[assignment]
@@ -180,6 +182,13 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _controller_pb2.CreateIndexRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_controller_pb2.CreateIndexResponse, _abc.Awaitable[_controller_pb2.CreateIndexResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def AddColumns(
+        self,
+        request: _controller_pb2.AddColumnsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.AddColumnsResponse, _abc.Awaitable[_controller_pb2.AddColumnsResponse]]: ...
 
     @_abc_1.abstractmethod
     def DropObject(

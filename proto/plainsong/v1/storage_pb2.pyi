@@ -85,6 +85,7 @@ class StorageCommand(_message.Message):
     RUN_SINKS_FIELD_NUMBER: _builtins.int
     OPEN_STEP_FIELD_NUMBER: _builtins.int
     SEAL_TABLES_FIELD_NUMBER: _builtins.int
+    ALTER_SOURCES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> _common_pb2.Hello: ...
     @_builtins.property
@@ -105,6 +106,8 @@ class StorageCommand(_message.Message):
     def open_step(self) -> Global___OpenStep: ...
     @_builtins.property
     def seal_tables(self) -> Global___SealTables: ...
+    @_builtins.property
+    def alter_sources(self) -> Global___AlterSources: ...
     def __init__(
         self,
         *,
@@ -118,12 +121,13 @@ class StorageCommand(_message.Message):
         run_sinks: Global___RunSinks | None = ...,
         open_step: Global___OpenStep | None = ...,
         seal_tables: Global___SealTables | None = ...,
+        alter_sources: Global___AlterSources | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allow_compaction", b"allow_compaction", "append", b"append", "append_snapshot", b"append_snapshot", "command", b"command", "create_instance", b"create_instance", "create_sources", b"create_sources", "hello", b"hello", "initialization_complete", b"initialization_complete", "open_step", b"open_step", "run_sinks", b"run_sinks", "seal_tables", b"seal_tables"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allow_compaction", b"allow_compaction", "alter_sources", b"alter_sources", "append", b"append", "append_snapshot", b"append_snapshot", "command", b"command", "create_instance", b"create_instance", "create_sources", b"create_sources", "hello", b"hello", "initialization_complete", b"initialization_complete", "open_step", b"open_step", "run_sinks", b"run_sinks", "seal_tables", b"seal_tables"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_compaction", b"allow_compaction", "append", b"append", "append_snapshot", b"append_snapshot", "command", b"command", "create_instance", b"create_instance", "create_sources", b"create_sources", "hello", b"hello", "initialization_complete", b"initialization_complete", "open_step", b"open_step", "run_sinks", b"run_sinks", "seal_tables", b"seal_tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_compaction", b"allow_compaction", "alter_sources", b"alter_sources", "append", b"append", "append_snapshot", b"append_snapshot", "command", b"command", "create_instance", b"create_instance", "create_sources", b"create_sources", "hello", b"hello", "initialization_complete", b"initialization_complete", "open_step", b"open_step", "run_sinks", b"run_sinks", "seal_tables", b"seal_tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["hello", "create_instance", "allow_compaction", "initialization_complete", "create_sources", "append", "append_snapshot", "run_sinks", "open_step", "seal_tables"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["hello", "create_instance", "allow_compaction", "initialization_complete", "create_sources", "append", "append_snapshot", "run_sinks", "open_step", "seal_tables", "alter_sources"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -148,6 +152,26 @@ class CreateSources(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CreateSources: _TypeAlias = CreateSources  # noqa: Y015
+
+@_typing.final
+class AlterSources(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceDescription]: ...
+    def __init__(
+        self,
+        *,
+        sources: _abc.Iterable[Global___SourceDescription] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sources", b"sources"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterSources: _TypeAlias = AlterSources  # noqa: Y015
 
 @_typing.final
 class SourceDescription(_message.Message):

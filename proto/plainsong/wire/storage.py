@@ -20,6 +20,7 @@ from plainsong.wire.values import (
 from reconcile.ids import GlobalId, Step, WriterEpoch
 from reconcile.sources import SourceDescription
 from reconcile.storage_protocol import (
+    AlterSources,
     Append,
     AppendResult,
     AppendSnapshot,
@@ -60,7 +61,9 @@ def _distinct(definition: Definition) -> Definition:
     return definition
 
 
-def _put_create_sources(command: CreateSources, out: storage_pb2.CreateSources) -> None:
+def _put_sources(
+    command: CreateSources | AlterSources, out: storage_pb2.CreateSources | storage_pb2.AlterSources
+) -> None:
     for source in command.sources:
         message = out.sources.add()
         put_id(source.id, message.id)
@@ -72,6 +75,10 @@ def _put_create_sources(command: CreateSources, out: storage_pb2.CreateSources) 
 
 def _take_create_sources(message: storage_pb2.CreateSources) -> CreateSources:
     return CreateSources(sources=tuple([_take_source(source) for source in message.sources]))
+
+
+def _take_alter_sources(message: storage_pb2.AlterSources) -> AlterSources:
+    return AlterSources(sources=tuple([_take_source(source) for source in message.sources]))
 
 
 def _take_source(message: storage_pb2.SourceDescription) -> SourceDescription:
@@ -165,7 +172,8 @@ def _take_seal(message: storage_pb2.TableSeal) -> TableSeal:
 
 PUT_COMMAND: PutTable = {
     **PUT_SHARED_COMMAND,
-    CreateSources: ("create_sources", _put_create_sources),
+    CreateSources: ("create_sources", _put_sources),
+    AlterSources: ("alter_sources", _put_sources),
     Append: ("append", _put_append),
     AppendSnapshot: ("append_snapshot", _put_append_snapshot),
     RunSinks: ("run_sinks", _put_run_sinks),
@@ -175,6 +183,7 @@ PUT_COMMAND: PutTable = {
 TAKE_COMMAND: TakeTable = {
     **TAKE_SHARED_COMMAND,
     "create_sources": _take_create_sources,
+    "alter_sources": _take_alter_sources,
     "append": _take_append,
     "append_snapshot": _take_append_snapshot,
     "run_sinks": _take_run_sinks,
