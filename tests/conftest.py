@@ -1,4 +1,4 @@
-"""A real PostgreSQL for whoever asks for it, one for the session."""
+"""A real PostgreSQL, and a real object store, for whoever asks for it, one for the session."""
 
 import os
 import tempfile
@@ -8,6 +8,10 @@ from itertools import count
 import psycopg
 import pytest
 from sqlalchemy import make_url
+
+from tests.object_store import s3_bucket as s3_bucket
+from tests.object_store import s3_endpoint as s3_endpoint
+from tests.object_store import s3_place as s3_place
 
 _numbers = count(1)
 

@@ -20,6 +20,7 @@ from instance.shards.durability import place_in
 from instance.shards.holds import Hold, Holds
 from instance.shards.local_appends import LocalAppends
 from instance.shards.progress import PROGRESS_MS, Pending, Progress
+from instance.shards.reasons import reason
 from instance.shards.rules import DEFAULT_RULES, UpkeepRules
 from instance.shards.store import Appended, AppendOutcome, EpochFenced, Grown, Shard, TakenOver, Tidied
 from reconcile.errors import StorageFailed
@@ -318,4 +319,4 @@ def _storage_failures_told(id: GlobalId, call: Callable[[], T]) -> T:
 
 
 def _failed(id: GlobalId, error: OSError) -> StorageFailed:
-    return StorageFailed(f"shard {id} failed", detail=str(error), hint="look at where it lives")
+    return StorageFailed(f"shard {id} failed", detail=reason(error), hint="look at where it lives")

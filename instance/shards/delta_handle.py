@@ -10,6 +10,7 @@ import logging
 from deltalake import DeltaTable, PostCommitHookProperties
 
 from instance.shards.places import Place
+from instance.shards.reasons import reason
 from instance.shards.rules import UpkeepRules
 from reconcile.errors import StorageFailed
 from reconcile.ids import GlobalId
@@ -29,7 +30,7 @@ def open_handle(id: GlobalId, place: Place) -> DeltaTable:
         except Exception as error:  # delta-rs raises no narrower kind
             # Somebody may have cleaned up what it was about to read; then there are newer files.
             if attempt == OPEN_TRIES_MAX - 1:
-                raise StorageFailed(f"shard {id} cannot be opened", detail=str(error)) from error
+                raise StorageFailed(f"shard {id} cannot be opened", detail=reason(error)) from error
     raise AssertionError("not reached")
 
 

@@ -38,6 +38,7 @@ from instance.shards.delta_log import (
 from instance.shards.delta_view import NOTHING, View, view_of
 from instance.shards.durability import Durability
 from instance.shards.places import Place
+from instance.shards.reasons import reason
 from instance.shards.rules import DEFAULT_RULES, TOKENS_REMEMBERED_MAX, UpkeepRules
 from instance.shards.store import NO_WRITER
 from plainsong.failpoint import failpoint
@@ -122,7 +123,7 @@ class ShardTable:
         except Exception as error:
             # So wide because delta-rs raises no narrower kind; whoever else created it meanwhile did our work.
             if not self.log.has(0):
-                raise StorageFailed(f"shard {self.id} cannot be created", detail=str(error)) from error
+                raise StorageFailed(f"shard {self.id} cannot be created", detail=reason(error)) from error
 
     def _load(self) -> None:
         """Takes the newest version from a new handle, not from the commits in between."""
@@ -255,7 +256,7 @@ class ShardTable:
             self._handle.forget()
         failpoint("shard-after-commit")
         if not self.is_behind():
-            detail = str(failure) if failure is not None else f"version {version} is not there"
+            detail = reason(failure) if failure is not None else f"version {version} is not there"
             raise StorageFailed(f"shard {self.id} cannot be written", detail=detail) from failure
         ours = self._is_ours(self.follow(), attempt, failure)
         if ours and version == self.version and version % self.rules.reopen_after == 0:
