@@ -133,6 +133,10 @@ def _try_divide(types: Sequence[str]) -> str:
     return "double" if not any(decimal_parts(type) for type in types) else UNKNOWN
 
 
+def _remainder(types: Sequence[str]) -> str:
+    return UNKNOWN if any(decimal_parts(type) for type in types) else _common(types)
+
+
 _RULES: Mapping[str, Rule] = {
     **{name: _always(type) for type, names in _FIXED.items() for name in _words(names)},
     **dict.fromkeys(_SAME, _first),
@@ -157,6 +161,8 @@ _RULES: Mapping[str, Rule] = {
     "concat": _common,
     "sequence": _sequence,
     "try_divide": _try_divide,
+    "mod": _remainder,
+    "pmod": _remainder,
     "sentences": _always("array<array<string>>"),
     "decode": lambda types: "string" if len(types) == 2 else UNKNOWN,
 }
