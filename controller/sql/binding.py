@@ -358,10 +358,34 @@ def operand(bound: Bound, parent: type[exp.Expr], *, first: bool = False) -> exp
 
 def conjuncts(bound: Bound) -> list[Bound]:
     """The conditions that must all hold for ``bound`` to hold."""
+    if isinstance(bound.tree, exp.Or):
+        return _factored(bound)
     if not isinstance(bound.tree, exp.And):
         return [bound]
     parts = [part.unnest() if isinstance(part, exp.Paren) else part for part in bound.tree.flatten(unnest=True)]
-    return [Bound(tree=part, type="boolean", nullable=bound.nullable) for part in parts]
+    found = [Bound(tree=part, type="boolean", nullable=bound.nullable) for part in parts]
+    return [inner for part in found for inner in (_factored(part) if isinstance(part.tree, exp.Or) else [part])]
+
+
+def _factored(bound: Bound) -> list[Bound]:
+    """What every branch of an OR demands, by itself, and the OR of the rest: a join needs to see its equality."""
+    branches = []
+    for branch in bound.tree.flatten(unnest=True):
+        tree = branch.unnest() if isinstance(branch, exp.Paren) else branch
+        parts = conjuncts(Bound(tree=tree, type="boolean", nullable=bound.nullable))
+        branches.append({sql_text(part.tree): part for part in parts})
+    common = [text for text in branches[0] if all(text in branch for branch in branches[1:])]
+    if not common:
+        return [bound]
+    found = [branches[0][text] for text in common]
+    rests = [[part for text, part in branch.items() if text not in common] for branch in branches]
+    if all(rests):
+        sides = [all_of(rest) for rest in rests]
+        tree = operand(sides[0], exp.Or, first=True)
+        for side in sides[1:]:
+            tree = exp.Or(this=tree, expression=operand(side, exp.Or))
+        found.append(Bound(tree=tree, type="boolean", nullable=bound.nullable))
+    return found
 
 
 def all_of(conditions: list[Bound]) -> Bound:

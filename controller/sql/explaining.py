@@ -63,6 +63,9 @@ def _headline(op: str, fields: Mapping[str, PlanValue], names: Mapping[GlobalId,
             return "union all"
         case "distinct", _:
             return "distinct"
+        case "top", {"order": tuple() as order, "limit": int() as limit, "offset": int() as offset}:
+            by = ", ".join(" ".join(_parts(part)[:2]) for part in order)
+            return f"first {limit} rows{f' behind {offset}' if offset else ''} by {by}"
         case "sql" | "sql_linear", {"text": str() as text}:
             return f"sql {text}"
         case _:

@@ -199,9 +199,10 @@ class Grouping:
         if self._sets.sets is not None:
             sets = [f"({', '.join(keys[place] for place in chosen)})" for chosen in self._sets.sets]
             text += f" GROUPING SETS ({', '.join(sets)})"
-        common = [_unambiguous(key.tree) for key in self._sets.common]
+        common = self._sets.common
         if common:
-            why = f"the rows of one group decide its aggregates: {', '.join(common)}"
+            keys = [_unambiguous(key.tree) for key in common]
+            why = f"the rows of one group decide its aggregates: {', '.join(keys)}"
         elif self._sets.sets is not None:
             why = "the grouping sets have no key in common; group by each in a view of its own"
         else:

@@ -20,12 +20,12 @@ from controller.sql.binding import (
     conjuncts,
     marked,
     operand,
-    sql_text,
 )
 from controller.sql.names import same_name, shown
 from controller.sql.refusals import SqlText, did_you_mean
 from controller.sql.sources import Joiner, Part, Source, columns_of, part_of, scope_of
 from controller.sql.stages import alias, filtered, name_text, sql_stage
+from controller.sql.type_rules import UNKNOWN
 
 #: How the text of a node writes each kind.
 KINDS: Mapping[str, str] = {
@@ -70,7 +70,7 @@ def joined(kind: str, left: Compiled, right: Compiled, conditions: Sequence[Boun
     on = all_of(list(conditions)).text if conditions else "TRUE"
     text = f"SELECT {names} FROM {alias(1)} {KINDS[kind]} {alias(2)} ON {on}"
     if keys:
-        why = f"rows meet only where {' and '.join(' = '.join(pair) for pair in keys)}"
+        why = f"rows meet only where {' and '.join(f'{ours.text} = {theirs.text}' for ours, theirs in keys)}"
     else:
         why = "the join has no equality between its sides; add one to ON"
     return sql_stage([(left, [ours for ours, _ in keys]), (right, [theirs for _, theirs in keys])], text, columns, why)
@@ -82,7 +82,7 @@ def _pushed(side: Compiled, names: set[str], conditions: Sequence[Bound]) -> tup
     return (filtered(side, all_of(own)) if own else side), rest
 
 
-def _key(condition: Bound, ours: set[str], theirs: set[str]) -> tuple[str, str] | None:
+def _key(condition: Bound, ours: set[str], theirs: set[str]) -> tuple[Bound, Bound] | None:
     """The two sides of an equality between left and right, nulls being equal or not."""
     if not isinstance(condition.tree, exp.EQ | exp.NullSafeEQ):
         return None
@@ -90,7 +90,8 @@ def _key(condition: Bound, ours: set[str], theirs: set[str]) -> tuple[str, str] 
     for left, right in (sides, sides[::-1]):
         reads = columns_of(left), columns_of(right)
         if all(reads) and reads[0] <= ours and reads[1] <= theirs:
-            return sql_text(left), sql_text(right)
+            type = str(condition.tree.meta.get(COMPARED, UNKNOWN))
+            return Bound(tree=left, type=type, nullable=True), Bound(tree=right, type=type, nullable=True)
     return None
 
 

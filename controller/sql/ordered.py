@@ -4,14 +4,17 @@ from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
-from controller.sql.binding import Compiled, sql_text
+from controller.sql import plans
+from controller.sql.binding import TYPE, Bound, Compiled, marked, sql_text
 from controller.sql.expressions import binder, own_scope
 from controller.sql.group_keys import ordinal
 from controller.sql.names import column_reference
 from controller.sql.refusals import SqlText
 from controller.sql.relations import Column
-from controller.sql.stages import alias, name_text, sql_stage
+from controller.sql.stages import alias, extended, name_text, sql_stage
+from controller.sql.type_rules import UNKNOWN, VOID
 from controller.sql.windows import total
+from plainsong.types import is_nested
 from reconcile.errors import InvalidRequest
 
 _ROWS_MAX = 2**31 - 1
@@ -35,7 +38,8 @@ def ordering(
             tree: exp.Expr = column_reference(columns[ordinal(sql, node, len(columns), "ORDER BY")].name)
         else:
             try:
-                tree = bind.bind(node).tree.copy()
+                bound = bind.bind(node)
+                tree = marked(bound.tree.copy(), TYPE, bound.type)
             except InvalidRequest:
                 if hidden is None:
                     raise
@@ -48,13 +52,40 @@ def limited(
     sql: SqlText, rows: Compiled, visible: Sequence[Column], parts: Sequence[exp.Expr], query: exp.Expr
 ) -> Compiled:
     """The first of the rows, as LIMIT and OFFSET of the query say; only visible columns are kept."""
+    limit, offset = (
+        row_count(sql, query.args[name]) if query.args.get(name) is not None else None for name in ("limit", "offset")
+    )
+    kept = _in_order(rows, visible, parts, limit, offset or 0) if limit is not None else None
+    if kept is not None:
+        return kept
     names = ", ".join(name_text(column.name) for column in visible)
     by = ", ".join(sql_text(part) for part in total(parts, rows.columns))
     text = f"SELECT {names} FROM {alias(1)} ORDER BY {by}"
-    for name in ("limit", "offset"):
-        if query.args.get(name) is not None:
-            text += f" {name.upper()} {row_count(sql, query.args[name])}"
+    for word, count in (("LIMIT", limit), ("OFFSET", offset)):
+        if count is not None:
+            text += f" {word} {count}"
     return sql_stage([(rows, ())], text, visible, _WHY)
+
+
+def _in_order(
+    rows: Compiled, visible: Sequence[Column], parts: Sequence[exp.Expr], limit: int, offset: int
+) -> Compiled | None:
+    """Rows that are kept in order; none if only Spark can compare some of them."""
+    values = [Bound(tree=part.this, type=str(part.this.meta.get(TYPE, UNKNOWN)), nullable=True) for part in parts]
+    known = {column.name: column.type for column in rows.columns}
+    types = [known.get(value.tree.name, value.type) for value in values if isinstance(value.tree, exp.Column)]
+    types += [value.type for value in values if not isinstance(value.tree, exp.Column)]
+    if any(is_nested(type) or type in (UNKNOWN, VOID) for type in (*known.values(), *types)):
+        return None
+    frame, names = extended(rows, values)
+    order = {
+        name: (name, "desc" if part.args.get("desc") else "asc", "first" if part.args.get("nulls_first") else "last")
+        # What is named twice is ordered by the first time.
+        for name, part in reversed(list(zip(names, parts, strict=True)))
+    }
+    ordered = [order[name] for name in dict.fromkeys(names)]
+    ordered += [(column.name, "asc", "first") for column in frame.columns if column.name not in order]
+    return Compiled(node=plans.top(frame.node, tuple(ordered), limit, offset, visible), columns=tuple(visible))
 
 
 def row_count(sql: SqlText, clause: exp.Expr) -> int:

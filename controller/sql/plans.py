@@ -40,6 +40,22 @@ def distinct(input: Node) -> Node:
     return Node(op="distinct", fields=(("input", input),))
 
 
+def top(
+    input: Node, order: tuple[tuple[str, str, str], ...], limit: int, offset: int, columns: Sequence[Column]
+) -> Node:
+    """The first rows. ``order`` names every column of the input, each with ``asc`` or ``desc``, and where nulls are."""
+    return Node(
+        op="top",
+        fields=(
+            ("input", input),
+            ("order", order),
+            ("limit", limit),
+            ("offset", offset),
+            ("columns", tuple(column.name for column in columns)),
+        ),
+    )
+
+
 def sql(inputs: tuple[tuple[str, Node, tuple[str, ...]], ...], text: str, columns: Sequence[Column], why: str) -> Node:
     """What ``text`` gives over its inputs, computed by Spark.
 

@@ -183,7 +183,8 @@ class QueryCompiler:
         every = "" if tree.args.get("distinct") else " ALL"
         text = f"SELECT {', '.join(names)} FROM {alias(1)} {word}{every} SELECT {', '.join(names)} FROM {alias(2)}"
         why = "only equal rows of the two sides concern one another"
-        return sql_stage([(side, names) for side in sides], text, columns, why)
+        keys = [Bound(tree=column_reference(c.name), type=c.type, nullable=c.nullable) for c in columns]
+        return sql_stage([(side, keys) for side in sides], text, columns, why)
 
     def _union(self, tree: exp.Union, given: Given) -> Compiled:
         distinct = bool(tree.args.get("distinct"))

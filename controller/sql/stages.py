@@ -12,9 +12,10 @@ from controller.sql import plans
 from controller.sql.binding import Bound, Compiled, is_simple, sql_text
 from controller.sql.names import column_reference, unused_name
 from controller.sql.relations import Column
+from controller.sql.type_rules import INTERVAL, UNKNOWN, VOID
 
-#: The rows that a node reads, with the texts of the keys by which it can be computed in parts.
-Input = tuple[Compiled, Sequence[str]]
+#: The rows that a node reads, with the keys by which it can be computed in parts.
+Input = tuple[Compiled, Sequence[Bound]]
 
 _ROWS = "each row by itself"
 
@@ -39,9 +40,27 @@ def alias(place: int) -> str:
 
 
 def sql_stage(inputs: Sequence[Input], text: str, columns: Sequence[Column], why: str) -> Compiled:
-    """Rows that Spark computes from those of the inputs, by touched keys if they have keys."""
-    keyed = [(alias(place), input.node, tuple(keys)) for place, (input, keys) in enumerate(inputs, start=1)]
+    """Rows that Spark computes from those of the inputs, by touched keys if they have keys.
+
+    Keys are looked up where no Spark is: what Spark alone computes becomes a column before.
+    """
+    sides = list(zip(*(keys for _, keys in inputs), strict=True))
+    chosen = [side for side in sides if all(is_simple(key.tree) or _is_known(key) for key in side)]
+    if sides and not chosen:
+        why = "the type of its key is not known; convert it, as in CAST(... AS STRING)"
+    keyed = []
+    for place, (input, _) in enumerate(inputs):
+        others = [column for other, _ in inputs if other is not input for column in other.columns]
+        keys = [side[place] for side in chosen]
+        frame, names = extended(input, [key for key in keys if not is_simple(key.tree)], others)
+        computed = iter(names)
+        texts = [key.text if is_simple(key.tree) else name_text(next(computed)) for key in keys]
+        keyed.append((alias(place + 1), frame.node, tuple(texts)))
     return Compiled(node=plans.sql(tuple(keyed), text, tuple(columns), why), columns=tuple(columns))
+
+
+def _is_known(key: Bound) -> bool:
+    return not any(word in key.type for word in (UNKNOWN, VOID, INTERVAL))
 
 
 def linear_stage(input: Compiled, text: str, columns: Sequence[Column], why: str = _ROWS) -> Compiled:

@@ -29,6 +29,8 @@ def strategy(node: Node) -> str:
             return _touched(pairs, "nothing")
         case "distinct", _:
             return _touched([], "all columns")
+        case "top", _:
+            return _touched([], "place in the order")
         case "sql", {"inputs": tuple() as inputs}:
             shared = _keys(inputs)
             return _touched(shared, "") if shared else RECOMPUTE

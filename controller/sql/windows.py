@@ -29,7 +29,7 @@ from controller.sql.refusals import did_you_mean
 from controller.sql.relations import Column
 from controller.sql.spark_functions import PLACED, WINDOW_ONLY
 from controller.sql.stages import selected, sql_stage
-from controller.sql.type_rules import is_fractional
+from controller.sql.type_rules import UNKNOWN, is_fractional
 
 #: A mark on windows whose order must be total; it holds nothing.
 PLACES = "places"
@@ -54,7 +54,7 @@ def bind_window(binder: Binder, node: exp.Expr) -> Bound:
     for function in functions:
         window = exp.Window(
             this=function.copy(),
-            partition_by=[part.tree.copy() for part in partition],
+            partition_by=[marked(part.tree.copy(), TYPE, part.type) for part in partition],
             order=exp.Order(expressions=[part.copy() for part in order]) if order else None,
             spec=frame.copy() if frame is not None else None,
             over="OVER",
@@ -171,10 +171,11 @@ def windowed(frame: Compiled, trees: Sequence[exp.Expr]) -> tuple[Compiled, list
         items += [(names[text], _totally_ordered(found[text], rows)) for text in texts]
         added = tuple(Column(name=names[text], type=found[text].meta[TYPE]) for text in texts)
         if key:
-            why = f"the rows of one partition decide its windows: {', '.join(key)}"
+            why = f"the rows of one partition decide its windows: {', '.join(map(sql_text, key))}"
         else:
             why = "a window without PARTITION BY sees all rows; add one"
-        frame = sql_stage([(frame, key)], selected(items, "_1"), (*frame.columns, *added), why)
+        keys = [_partition_key(part, frame.columns) for part in key]
+        frame = sql_stage([(frame, keys)], selected(items, "_1"), (*frame.columns, *added), why)
 
     def replaced(node: exp.Expr) -> exp.Expr:
         return column_reference(names[sql_text(node)]) if isinstance(node, exp.Window) else node
@@ -182,13 +183,20 @@ def windowed(frame: Compiled, trees: Sequence[exp.Expr]) -> tuple[Compiled, list
     return frame, [tree.copy().transform(replaced) for tree in trees]
 
 
-def _clusters(found: dict[str, exp.Window]) -> list[tuple[list[str], tuple[str, ...]]]:
+def _partition_key(tree: exp.Expr, columns: Sequence[Column]) -> Bound:
+    types = {column.name: column.type for column in columns}
+    type = types.get(tree.name) if isinstance(tree, exp.Column) else None
+    return Bound(tree=tree, type=type or str(tree.meta.get(TYPE, UNKNOWN)), nullable=True)
+
+
+def _clusters(found: dict[str, exp.Window]) -> list[tuple[list[str], tuple[exp.Expr, ...]]]:
     """Windows that can be computed together, with what their partitions have in common."""
-    clusters: list[tuple[list[str], tuple[str, ...]]] = []
+    clusters: list[tuple[list[str], tuple[exp.Expr, ...]]] = []
     for text, window in found.items():
-        key = tuple(dict.fromkeys(sql_text(part) for part in window.args.get("partition_by") or []))
+        parts = {sql_text(part): part for part in window.args.get("partition_by") or []}
+        key = tuple(parts.values())
         for place, (texts, common) in enumerate(clusters):
-            shared = tuple(part for part in common if part in key)
+            shared = tuple(part for part in common if sql_text(part) in parts)
             if shared or not (common or key):
                 clusters[place] = ([*texts, text], shared)
                 break

@@ -22,4 +22,11 @@ class _Faithful(SparkGenerator):
 
 def spark_text(tree: exp.Expr) -> str:
     """The text of a query or an expression, in one layout and without comments."""
+    lists = [node for node in tree.find_all(exp.Any, exp.All) if isinstance(node.this, exp.Tuple)]
+    if any(len(node.this.expressions) == 1 for node in lists):
+        tree = tree.copy()
+        for node in tree.find_all(exp.Any, exp.All):
+            # A list of one is read again as something in parentheses.
+            if isinstance(node.this, exp.Tuple) and len(node.this.expressions) == 1:
+                node.this.replace(exp.Paren(this=node.this.expressions[0].copy()))
     return str(_Faithful(dialect=SPARK, comments=False).generate(tree))

@@ -11,6 +11,7 @@ from instance.memory.group import Group
 from instance.memory.join import Join
 from instance.memory.operators import AwaitedOperator, Filter, Operator, Project, Union
 from instance.memory.rows import RowFormat, declared_format
+from instance.memory.top import Top
 from reconcile.dataflow import DataflowDescription
 from reconcile.errors import InvalidRequest
 from reconcile.ids import GlobalId
@@ -185,6 +186,12 @@ class Renderer:
         input = self.tree(fields["input"])
         return self.apply(Distinct(input.format), input)
 
+    def top(self, fields: Mapping[str, Any]) -> Tree:
+        input = self.tree(fields["input"])
+        order = [(name, way == "desc", nulls == "first") for name, way, nulls in fields["order"]]
+        limit, offset, columns = fields["limit"], fields["offset"], fields["columns"]
+        return self.apply(Top(input.format, order=order, limit=limit, offset=offset, columns=columns), input)
+
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
@@ -201,4 +208,5 @@ _RULES: dict[str, Rule] = {
     "join": Renderer.join,
     "union": Renderer.union,
     "distinct": Renderer.distinct,
+    "top": Renderer.top,
 }

@@ -33,8 +33,11 @@ class SparkLinear:
     def __init__(self, host: SparkHost, scratch: Path, *, alias: str, text: str, format: RowFormat) -> None:
         self.format = format
         self._alias = alias
-        with_steps = row_format((*format.names, "_at", "_by"), (*format.types, pa.int64(), pa.int64()))
-        self._evaluation = Evaluation(host, scratch, text=_with_steps(text, alias), aliases=[alias], format=with_steps)
+        at, by = (_unused(name, format.names) for name in ("_at", "_by"))
+        with_steps = row_format((*format.names, at, by), (*format.types, pa.int64(), pa.int64()))
+        self._evaluation = Evaluation(
+            host, scratch, text=_with_steps(text, alias, at, by), aliases=[alias], format=with_steps
+        )
 
     async def applied(self, changes: Sequence[Batch], at: int) -> Batch:  # noqa: ARG002
         (batch,) = changes
@@ -45,12 +48,19 @@ class SparkLinear:
         return Batch.of_table(self.format, columns)
 
 
-def _with_steps(text: str, alias: str) -> str:
+def _unused(name: str, names: Sequence[str]) -> str:
+    """The name, longer if a column begins with it."""
+    while any(other.startswith(name) for other in names):
+        name = f"_{name}"
+    return name
+
+
+def _with_steps(text: str, alias: str, at: str, by: str) -> str:
     """The same SELECT with step and difference of each row at the end."""
     tree = parse_one(text, read="spark")
     if not isinstance(tree, exp.Select):
         raise InvalidRequest("not a SELECT that takes each row by itself", detail=text)
-    for name, to in ((STEP, "_at"), (DIFF, "_by")):
+    for name, to in ((STEP, at), (DIFF, by)):
         tree = tree.select(exp.column(name, table=alias, quoted=True).as_(to), copy=False)
     return tree.sql(dialect="spark")
 
@@ -134,7 +144,8 @@ class SparkSql:
 
 def _key_operators(inputs: Sequence[SqlInput]) -> list[Project]:
     """Each gives the columns of its input and the keys after them, in types that all inputs share."""
-    own = [_keyed(input, input.key) for input in inputs]
+    prefix = _unused(_KEY, [name for input in inputs for name in input.format.names])
+    own = [_keyed(input, input.key, prefix) for input in inputs]
     shared = list[str]()
     for place in range(len(inputs[0].key)):
         types = [
@@ -142,14 +153,14 @@ def _key_operators(inputs: Sequence[SqlInput]) -> list[Project]:
         ]
         shared.append(type_name(together([column(0, type) for type in types])[0]))
     return [
-        _keyed(input, [f"CAST({text} AS {type})" for text, type in zip(input.key, shared, strict=True)])
+        _keyed(input, [f"CAST({text} AS {type})" for text, type in zip(input.key, shared, strict=True)], prefix)
         for input in inputs
     ]
 
 
-def _keyed(input: SqlInput, key: Sequence[str]) -> Project:
+def _keyed(input: SqlInput, key: Sequence[str], prefix: str = _KEY) -> Project:
     columns = [(name, f"`{name.replace('`', '``')}`") for name in input.format.names]
-    keys = [(f"{_KEY}{place}", text) for place, text in enumerate(key)]
+    keys = [(f"{prefix}{place}", text) for place, text in enumerate(key)]
     return Project(input.format, [*columns, *keys], where="key")
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -66,17 +67,13 @@ def answers_of_spark(
             views.append(f"{prefix}_{table.name}_{at}")
             session.createDataFrame(frame).coalesce(1).createOrReplaceTempView(views[-1])
     try:
-        return {
-            name: _answers(session, history, prefix, sql, format, views) for name, (sql, format) in queries.items()
-        }
+        return {name: _answers(session, history, prefix, sql, format) for name, (sql, format) in queries.items()}
     finally:
         for view in views:
             session.catalog.dropTempView(view)
 
 
-def _answers(
-    session: SparkSession, history: History, prefix: str, sql: str, format: RowFormat, views: Sequence[str]
-) -> Answers | str:
+def _answers(session: SparkSession, history: History, prefix: str, sql: str, format: RowFormat) -> Answers | str:
     """In one query for all steps: each costs as much as its rows. The tables are common table expressions."""
     parts = []
     for at in range(history.begin, history.steps):
@@ -167,8 +164,7 @@ async def _caught_up(
         uppers = [collections[str(id)].upper.step or 0 for id in compiled.reads]
         upper = min([*uppers, history.steps])
         if upper > history.begin:
-            wanted, id = upper, GlobalId.parse(ids[name])
-            await it.until(lambda id=id, wanted=wanted: _reached(it, id, wanted))  # type: ignore[misc]
+            await it.until(partial(_reached, it, GlobalId.parse(ids[name]), upper))
 
 
 def _reached(it: Running, id: GlobalId, wanted: int) -> bool:

@@ -35,6 +35,12 @@ def plan_text(node: Node, *, parts: int = 1) -> str:
             return " UNION ALL ".join(f"({plan_text(input, parts=parts)})" for input in fields["inputs"])
         case "distinct":
             return f"SELECT DISTINCT * FROM ({plan_text(fields['input'], parts=parts)})"
+        case "top":
+            names = ", ".join(map(quoted, fields["columns"]))
+            order = ", ".join(f"{quoted(name)} {way} NULLS {nulls}" for name, way, nulls in fields["order"])
+            rows = plan_text(fields["input"], parts=parts)
+            bounds = f"LIMIT {fields['limit']} OFFSET {fields['offset']}"
+            return f"SELECT * FROM (SELECT {names} FROM ({rows}) ORDER BY {order} {bounds})"
         case "sql":
             inputs = [(alias, plan_text(input, parts=parts), keys) for alias, input, keys in fields["inputs"]]
             return _in_parts(inputs, fields["text"], parts if inputs[0][2] else 1)
@@ -53,6 +59,8 @@ def _names(node: Node) -> list[str]:
             return [column[0] for column in fields["columns"]]
         case "filter" | "distinct":
             return _names(fields["input"])
+        case "top":
+            return list(fields["columns"])
         case "group":
             return [item[0] for item in (*fields["keys"], *fields["aggregates"])]
         case "join":

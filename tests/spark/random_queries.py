@@ -341,7 +341,9 @@ class Maker:
     def _groups(self, depth: int) -> Query:
         source, scope = self._from(depth)
         keyable = [named for named in self._selected(scope, 4) if named.is_comparable]
-        keys = [named for named in keyable if not named.text.startswith("CAST(NULL")][: self._random.choice([0, 1, 1, 2])]
+        keys = [named for named in keyable if not named.text.startswith("CAST(NULL")][
+            : self._random.choice([0, 1, 1, 2])
+        ]
         aggregates = [self.aggregate(scope) for _ in range(self._random.randint(1, 3))]
         items, columns = self._listed([*keys, *aggregates])
         text = f"SELECT {items} FROM {source}{self._where(scope, depth)}"
@@ -349,7 +351,8 @@ class Maker:
             by = ", ".join(str(place + 1) for place in range(len(keys)))
             text += f" GROUP BY {by}"
         if self._chance(0.2):
-            text += f" HAVING {self._random.choice(['count(*) > 1', 'count(*) < 4', f'min({keys[0].text}) IS NOT NULL' if keys else 'count(*) > 0'])}"
+            known = f"min({keys[0].text}) IS NOT NULL" if keys else "count(*) > 0"
+            text += f" HAVING {self._random.choice(['count(*) > 1', 'count(*) < 4', known])}"
         return Query(text, columns)
 
     def _windows(self, depth: int) -> Query:
@@ -405,7 +408,9 @@ class Maker:
         word = self._random.choice(
             ["UNION ALL", "UNION ALL", "UNION", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL"]
         )
-        kinds = self._random.sample(["int", "string", "decimal", "date", "double", "timestamp"], self._random.randint(1, 3))
+        kinds = self._random.sample(
+            ["int", "string", "decimal", "date", "double", "timestamp"], self._random.randint(1, 3)
+        )
         sides = []
         for _ in range(2):
             source, scope = self._source(depth - 1)
@@ -425,10 +430,8 @@ class Maker:
         outer = self._random.choice(["", "OUTER "])
         element = Named(name, array.type[len("array<") : -1])
         items, columns = self._listed([element, *self._selected(scope, 2)])
-        return Query(
-            f"SELECT {items} FROM {table.name} LATERAL VIEW {outer}explode({table.name}.{array.name}) {self._fresh('l')} AS {name}",
-            columns,
-        )
+        view = f"LATERAL VIEW {outer}explode({table.name}.{array.name}) {self._fresh('l')} AS {name}"
+        return Query(f"SELECT {items} FROM {table.name} {view}", columns)
 
     def _with(self, depth: int) -> Query:
         """A query that is read twice."""

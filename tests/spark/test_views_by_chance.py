@@ -6,7 +6,7 @@ that example alone.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
@@ -51,8 +51,9 @@ def random_example(random: Random) -> tuple[History, dict[str, CompiledQuery]]:
         try:
             views.setdefault(query.sql, compile_query(query.sql, catalog(tables), allow_order=False))
         except InvalidRequest as refused:
-            # Few are, and each for a reason that is said; what these may be is tested with the compiler.
-            assert "do not go together" in refused.message, (query.sql, refused)
+            # Lists of numbers of two sizes are not made one by themselves; nothing else that is made here is refused.
+            if "do not go together" not in refused.message:
+                raise
     return history, views
 
 
@@ -61,18 +62,14 @@ def compared(history: History, ours: Mapping[str, Answers | str], spark: Mapping
     wrong = []
     for sql, theirs in spark.items():
         mine = ours[sql]
-        match theirs, mine:
-            case str(), str():
-                continue
-            case str(), _:
+        if isinstance(theirs, str):
+            # Both may fail: whether a value that overflows is computed at all is for each to decide.
+            if not isinstance(mine, str):
                 wrong.append(f"Spark refuses what is maintained: {theirs}\n{sql}")
-            case _, str():
-                wrong.append(f"the view failed: {mine}\n{sql}")
-            case _, _:
-                assert not isinstance(theirs, str)
-                assert not isinstance(mine, str)
-                if found := difference(mine, theirs):
-                    wrong.append(f"{found}\n{sql}")
+        elif isinstance(mine, str):
+            wrong.append(f"the view failed: {mine}\n{sql}")
+        elif found := difference(mine, theirs):
+            wrong.append(f"{found}\n{sql}")
     if wrong:
         wrong += [f"{table.name}: {table.columns}: {history.changes[table.name]}" for table in history.tables]
     return wrong
@@ -80,7 +77,9 @@ def compared(history: History, ours: Mapping[str, Answers | str], spark: Mapping
 
 @pytest.mark.parametrize("seed", _seeds())
 @pytest.mark.asyncio
-async def test_any_view_is_what_spark_answers_at_every_step(spark: SparkHost, tmp_path: Path, seed: int) -> None:
+async def test_any_view_is_what_spark_answers_at_every_step(
+    spark: SparkHost, tmp_path: Path, seed: int, record_property: Callable[[str, object], None]
+) -> None:
     random = Random(seed)
     history, views = random_example(random)
     in_process = {sql: compiled for sql, compiled in views.items() if not needs_spark(compiled)}
@@ -94,7 +93,9 @@ async def test_any_view_is_what_spark_answers_at_every_step(spark: SparkHost, tm
     arrow = await maintained(history, in_process, random, None, tmp_path)
 
     failed = sum(isinstance(answers, str) for answers in theirs.values())
-    print(f"seed {seed}: {len(views)} views, {len(in_process)} in process, {failed} that Spark refuses")
+    record_property("views", len(views))
+    record_property("in process", len(in_process))
+    record_property("refused by Spark", failed)
 
     wrong = compared(history, ours, theirs)
     wrong += compared(history, arrow, {sql: theirs[sql] for sql in in_process})

@@ -134,6 +134,13 @@ star with exceptions | SELECT * EXCEPT (mp, st, items) FROM r WHERE a = 1
 a name given before | SELECT a + 1 AS p, p * 2 AS q FROM r
 common table expressions | WITH q AS (SELECT c, count(DISTINCT a) AS n FROM r GROUP BY c), p AS (SELECT * FROM q WHERE n > 0) SELECT p.c, q.n FROM p LEFT JOIN q ON p.c = q.c
 json | SELECT from_json(concat('{"u":', a, '}'), 'u INT').u AS u, to_json(named_struct('v', b)) AS j FROM (SELECT CAST(a AS STRING) AS a, b FROM r WHERE a IS NOT NULL)
+left join on a function | SELECT r.a, t.x FROM r LEFT JOIN t ON reverse(r.c) = t.y
+group by a function beside others | SELECT reverse(c) AS k, count(DISTINCT a) AS n, sum(b) AS s FROM r GROUP BY reverse(c)
+window by a function | SELECT a, count(*) OVER (PARTITION BY reverse(c), b) AS n FROM r
+groups above a linked subquery | SELECT c, day, stddev(a) AS s FROM r WHERE b > (SELECT avg(t.b) FROM t WHERE t.x = r.a) GROUP BY c, day
+an equality in each branch | SELECT r.a, t.b FROM r, t WHERE r.a = t.x AND r.b = 1 OR r.a = t.x AND t.y = 'x'
+order and limit by what is computed | SELECT x FROM (SELECT x, y FROM t ORDER BY abs(b) DESC, upper(y) LIMIT 3 OFFSET 1)
+names that we use | SELECT reverse(c) AS `_at`, a AS `_by`, b AS `_key0`, c AS `_1` FROM r
 like any | SELECT a FROM r WHERE c LIKE ANY ('x%', '%y')
 """  # noqa: E501
 SHAPES: Mapping[str, str] = dict(line.split(" | ", 1) for line in _TEXT.strip().splitlines())

@@ -93,11 +93,11 @@ intersect all | by a, c
 except | by a, b
 except all | by b
 chain of set operations | by a
-order and limit | recompute
-order by what is not selected | recompute
-limit alone | recompute
-limit and offset | recompute
-limit of a union | recompute
+order and limit | -
+order by what is not selected | -
+limit alone | -
+limit and offset | -
+limit of a union | -
 case and functions | linear
 where Spark must | linear
 dates | linear
@@ -124,6 +124,13 @@ star with exceptions | -
 a name given before | -
 common table expressions | by `p.c` = `q.c`
 json | linear
+left join on a function | by _k1 = y ; linear
+group by a function beside others | by _k1 ; linear
+window by a function | by _k1, b ; linear
+groups above a linked subquery | linear ; by c, day ; by a = _key1
+an equality in each branch | -
+order and limit by what is computed | -
+names that we use | linear
 like any | linear
 """
 CHOSEN = dict(line.split(" | ", 1) for line in _CHOSEN.strip().splitlines())
@@ -215,13 +222,54 @@ def test_the_fields_of_an_sql_linear_node_are_those_that_instances_expect() -> N
 
 
 def test_what_is_recomputed_has_no_keys_and_says_why() -> None:
-    plan = compiled("SELECT x FROM t ORDER BY y LIMIT 2").plan
+    plan = compiled("SELECT items FROM r ORDER BY b LIMIT 2").plan
 
     fields = dict(plan.fields)
     assert plan.op == "sql"
-    assert fields["text"] == "SELECT x FROM _1 ORDER BY _order, x LIMIT 2"
+    assert fields["text"] == "SELECT items FROM _1 ORDER BY _order, items LIMIT 2"
     assert [input[2] for input in fields["inputs"]] == [()]  # type: ignore[union-attr,index]
     assert "depends on all of them" in str(fields["why"])
+
+
+def test_the_first_rows_are_kept_in_an_order_over_all_columns() -> None:
+    plan = compiled("SELECT x FROM t WHERE x > 0 ORDER BY abs(b) DESC, y NULLS LAST LIMIT 2 OFFSET 1").plan
+
+    assert explain(plan, {R: "r"}).splitlines()[0] == (
+        "first 2 rows behind 1 by _order desc, _order#2 asc, x asc  [touched keys by place in the order]"
+    )
+    assert plan.fields[1:] == (
+        ("order", (("_order", "desc", "last"), ("_order#2", "asc", "last"), ("x", "asc", "first"))),
+        ("limit", 2),
+        ("offset", 1),
+        ("columns", ("x",)),
+    )
+
+
+def test_what_every_branch_of_an_or_demands_is_seen_by_itself() -> None:
+    either = "SELECT r.a FROM r, t WHERE r.a = t.x AND r.b = 1 AND t.b = 2 OR t.y = 'x' AND r.a = t.x AND r.b = 1"
+
+    assert (
+        compiled(either).plan
+        == compiled("SELECT r.a FROM r, t WHERE r.a = t.x AND r.b = 1 AND (t.b = 2 OR t.y = 'x')").plan
+    )
+    assert (
+        compiled("SELECT a FROM r WHERE a = 1 OR a = 1 AND b = 2").plan == compiled("SELECT a FROM r WHERE a = 1").plan
+    )
+
+
+@pytest.mark.parametrize(
+    ("sql", "by"),
+    [
+        ("SELECT reverse(c) AS k, count(DISTINCT a) AS n, sum(b) AS s FROM r GROUP BY reverse(c)", "_k1"),
+        ("SELECT a, count(*) OVER (PARTITION BY reverse(c), b) AS n FROM r", "_k1, b"),
+        ("SELECT r.a, t.x FROM r LEFT JOIN t ON reverse(r.c) = t.y", "_k1 = y"),
+        ("SELECT a FROM r WHERE EXISTS (SELECT 1 FROM t WHERE reverse(t.y) = c)", "c = _key"),
+    ],
+)
+def test_keys_that_spark_computes_are_columns_before_they_are_keys(sql: str, by: str) -> None:
+    [node] = [node for node in nodes(compiled(sql).plan) if node.op == "sql"]
+
+    assert strategy(node) == f"touched keys by {by}"
 
 
 def test_explain_shows_operators_with_strategy_and_reason() -> None:
