@@ -23,7 +23,7 @@ from controller.sql.binding import (
 )
 from controller.sql.names import shown
 from controller.sql.spark_functions import ORDER_BOUND, general_aggregate_type
-from controller.sql.type_rules import is_fractional, is_numeric
+from controller.sql.type_rules import is_fractional, is_integer, is_numeric
 
 _INSIDE = "an aggregate of an aggregate needs a subquery in FROM"
 _BASIC = ("count", "sum", "min", "max", "avg")
@@ -39,7 +39,7 @@ _FOLDS: Mapping[str, str] = {
     "var_samp": _SAMPLE.format(f"{_SQUARES} / (SIZE(_l) - 1)"),
     "stddev_samp": _SAMPLE.format(f"SQRT({_SQUARES} / (SIZE(_l) - 1))"),
 }
-_SAME_FOLD = {"mean": "avg", "std": "stddev_samp", "stddev": "stddev_samp", "variance": "var_samp"}
+_SAME_FOLD = {"mean": "avg", "try_sum": "sum", "std": "stddev_samp", "stddev": "stddev_samp", "variance": "var_samp"}
 #: Pairs are rounded on the way, in an order that is not ours.
 _PAIRS = frozenset(
     [
@@ -207,9 +207,24 @@ def _fold(name: str, values: list[Bound], distinct: bool) -> Bound | None:
     return Bound(tree=marked(fold, GENERAL), type="double", nullable=True)
 
 
-def folded_basic(function: str, value: Bound) -> Bound | None:
-    """The fold of a plain sum or average of floating-point numbers."""
-    return _fold(function, [value], distinct=False)
+def _exact_average(value: Bound, distinct: bool) -> Bound:
+    """The average of whole numbers by their exact sum: Spark adds them as doubles, and rounds on the way."""
+    wide = cast_to(value, "decimal(20,0)")
+    summed, counted = (
+        exp.Sum(this=exp.Distinct(expressions=[wide.tree.copy()]) if distinct else wide.tree.copy()),
+        exp.Count(this=exp.Distinct(expressions=[value.tree.copy()]) if distinct else value.tree.copy()),
+    )
+    total = cast_to(_aggregate(summed, "decimal(30,0)"), "double")
+    known = exp.Nullif(this=_aggregate(counted, "bigint").tree, expression=exp.Literal.number(0))
+    tree = exp.Div(this=total.tree.copy(), expression=known, typed=False, safe=False)
+    return Bound(tree=marked(tree, GENERAL), type="double", nullable=True)
+
+
+def steady_basic(function: str, value: Bound, *, distinct: bool = False) -> Bound | None:
+    """A plain sum or average in a form that no order of rows changes; none if it has that form already."""
+    if function == "avg" and is_integer(value.type):
+        return _exact_average(value, distinct)
+    return _fold(function, [value], distinct)
 
 
 # --- FILTER and WITHIN GROUP ------------------------------------------------------------------------------

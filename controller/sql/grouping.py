@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from controller.sql import plans
-from controller.sql.aggregates import folded_basic
+from controller.sql.aggregates import steady_basic
 from controller.sql.binding import (
     AGGREGATE,
     ARGUMENT,
@@ -28,7 +28,7 @@ from controller.sql.names import column_reference, shown, unused_name
 from controller.sql.refusals import SqlText
 from controller.sql.relations import Column
 from controller.sql.stages import alias, name_text, projected, sql_stage
-from controller.sql.type_rules import UNKNOWN, is_fractional
+from controller.sql.type_rules import UNKNOWN
 from plainsong.types import is_nested
 
 #: Characters of a name that is made from the text of an expression.
@@ -254,11 +254,12 @@ def _unambiguous(tree: exp.Expr) -> str:
 
 
 def _ordered_free(tree: exp.Expr) -> exp.Expr:
-    """A sum or average of floating-point numbers beside other aggregates, in a form that no order changes."""
-    if isinstance(tree, exp.Sum | exp.Avg) and GENERAL not in tree.meta and is_fractional(str(tree.meta[AGGREGATE])):
-        argument_type = str(tree.meta.get(ARGUMENT, "double"))
-        if is_fractional(argument_type):
-            value = Bound(tree=tree.this, type=argument_type, nullable=True)
-            folded = folded_basic("sum" if isinstance(tree, exp.Sum) else "avg", value)
-            return folded.tree if folded is not None else tree
-    return tree
+    """A sum or average beside other aggregates, in a form that no order of rows changes."""
+    if not isinstance(tree, exp.Sum | exp.Avg):
+        return tree
+    distinct = isinstance(tree.this, exp.Distinct)
+    argument = tree.this.expressions[0] if distinct else tree.this
+    type = argument.meta.get(TYPE) if distinct else tree.meta.get(ARGUMENT)
+    value = Bound(tree=argument, type=str(type or UNKNOWN), nullable=True)
+    steady = steady_basic("sum" if isinstance(tree, exp.Sum) else "avg", value, distinct=distinct)
+    return steady.tree if steady is not None else tree

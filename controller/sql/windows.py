@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from controller.sql.aggregates import folded_basic
+from controller.sql.aggregates import steady_basic
 from controller.sql.binding import (
     AGGREGATE,
     ARGUMENT,
@@ -29,7 +29,7 @@ from controller.sql.refusals import did_you_mean
 from controller.sql.relations import Column
 from controller.sql.spark_functions import PLACED, WINDOW_ONLY
 from controller.sql.stages import selected, sql_stage
-from controller.sql.type_rules import UNKNOWN, is_fractional
+from controller.sql.type_rules import UNKNOWN
 
 #: A mark on windows whose order must be total; it holds nothing.
 PLACES = "places"
@@ -124,10 +124,10 @@ def function_name(node: exp.Expr) -> str:
 
 
 def _steady(bound: Bound) -> Bound:
-    """A sum or average of floating-point numbers in a form that no order of rows changes."""
-    if isinstance(bound.tree, exp.Sum | exp.Avg) and is_fractional(str(bound.tree.meta.get(ARGUMENT))):
+    """A sum or average in a form that no order of rows changes."""
+    if isinstance(bound.tree, exp.Sum | exp.Avg) and ARGUMENT in bound.tree.meta:
         value = Bound(tree=bound.tree.this, type=str(bound.tree.meta[ARGUMENT]), nullable=True)
-        return folded_basic("sum" if isinstance(bound.tree, exp.Sum) else "avg", value) or bound
+        return steady_basic("sum" if isinstance(bound.tree, exp.Sum) else "avg", value) or bound
     return bound
 
 

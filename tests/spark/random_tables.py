@@ -72,9 +72,9 @@ class RandomTable:
             found.append(values_of(pa.array([value], type))[0])
         return tuple(found)
 
-    def changed(self, random: Random, row: Row) -> Row:
+    def changed(self, random: Random, row: Row, values: Mapping[str, Sequence[Any]] = VALUES) -> Row:
         """The same row with another value in one or two of its columns."""
-        other = self.row(random)
+        other = self.row(random, values)
         places = {random.randrange(len(row)) for _ in range(2)}
         return tuple(other[place] if place in places else value for place, value in enumerate(row))
 
@@ -116,7 +116,7 @@ def random_history(
             if there and random.random() < 0.6:
                 gone.append(there.pop(random.randrange(len(there))))
                 if random.random() < 0.5:
-                    added.append(table.changed(random, gone[-1]))
+                    added.append(table.changed(random, gone[-1], values))
         fresh = random.choice([0, 6, 9]) if step == 0 else random.choice([0, 0, 1, 2, 4])
         added += [table.row(random, values) for _ in range(fresh)]
         added += [random.choice([*there, *added]) for _ in range(random.choice([0, 0, 1, 3])) if there or added]

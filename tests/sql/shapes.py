@@ -139,7 +139,7 @@ group by a function beside others | SELECT reverse(c) AS k, count(DISTINCT a) AS
 window by a function | SELECT a, count(*) OVER (PARTITION BY reverse(c), b) AS n FROM r
 groups above a linked subquery | SELECT c, day, stddev(a) AS s FROM r WHERE b > (SELECT avg(t.b) FROM t WHERE t.x = r.a) GROUP BY c, day
 an equality in each branch | SELECT r.a, t.b FROM r, t WHERE r.a = t.x AND r.b = 1 OR r.a = t.x AND t.y = 'x'
-order and limit by what is computed | SELECT x FROM (SELECT x, y FROM t ORDER BY abs(b) DESC, upper(y) LIMIT 3 OFFSET 1)
+order and limit by what is computed | SELECT x FROM (SELECT x, y FROM t ORDER BY abs(b) DESC, upper(y), x, y LIMIT 3 OFFSET 1)
 names that we use | SELECT reverse(c) AS `_at`, a AS `_by`, b AS `_key0`, c AS `_1` FROM r
 like any | SELECT a FROM r WHERE c LIKE ANY ('x%', '%y')
 """  # noqa: E501
