@@ -7,10 +7,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from controller.sql import compile_query
 from instance.memory.rows import Row
+from instance.spark import evaluation
 from instance.spark.session import SparkHost
 from reconcile.errors import InvalidRequest
 from tests.spark.oracle import Answers, maintained
@@ -86,8 +89,21 @@ def to_the_bit(answers: Answers | str) -> dict[int, Counter[Row]]:
     return {at: Counter({bits(row): times for row, times in rows.items()}) for at, rows in answers.items()}
 
 
+@pytest.fixture
+def disorder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows reach Spark in any order and in several parts, as on any cluster."""
+    random = Random(7)
+
+    def shipped(session: SparkSession, table: pa.Table, file: Path) -> DataFrame:  # noqa: ARG001
+        places = random.sample(range(table.num_rows), table.num_rows)
+        return session.createDataFrame(table.take(pa.array(places, pa.int64()))).repartition(random.randint(1, 3))
+
+    monkeypatch.setattr(evaluation, "shipped", shipped)
+
+
 @pytest.mark.parametrize("part", [pytest.param(n, marks=() if n == 0 else pytest.mark.heavy) for n in range(_PARTS)])
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.heavy)])
+@pytest.mark.usefixtures("disorder")
 @pytest.mark.asyncio
 async def test_batches_and_orders_of_rows_change_no_bit(spark: SparkHost, tmp_path: Path, seed: int, part: int) -> None:
     names = list(QUERIES)[part::_PARTS]

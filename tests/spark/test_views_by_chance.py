@@ -31,7 +31,7 @@ from tests.sql.shapes import SHAPE_TABLES, SHAPES
 
 QUERIES = 5
 #: In the default suite, and in the full one.
-_FEW, _MANY = 3, 120
+_FEW, _MANY = 1, 120
 #: So many groups the shapes are taken in; the full suite takes each group twice.
 _PARTS = 20
 _SHAPE_SEEDS = 2 * _PARTS
