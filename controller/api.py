@@ -41,7 +41,7 @@ from controller.planning import Relations
 from controller.reads import Answer, Consistency, ReadAt, lookup
 from controller.source_columns import source_columns
 from controller.sql import Column as SqlColumn
-from controller.sql import compile_expression, compile_predicate, compile_query, explain
+from controller.sql import compile_expression, compile_predicate, compile_query, explain, recomputed
 from controller.state import State
 from controller.statements import Statement
 from plainsong.codec import to_pb_frontier
@@ -146,7 +146,7 @@ class Api:
         return await self._create(
             request,
             pb.CreateViewResponse,
-            lambda state: statements.create_view(state, request.name, request.sql),
+            lambda state: statements.create_view(state, request.name, request.sql, strict=request.strict_incremental),
         )
 
     async def create_materialized_view(
@@ -156,7 +156,12 @@ class Api:
             request,
             pb.CreateMaterializedViewResponse,
             lambda state: statements.create_materialized_view(
-                state, request.name, self._cluster(request.cluster), request.sql, self._controller.engine.acknowledged
+                state,
+                request.name,
+                self._cluster(request.cluster),
+                request.sql,
+                self._controller.engine.acknowledged,
+                strict=request.strict_incremental,
             ),
         )
 
@@ -171,6 +176,7 @@ class Api:
                 request.on,
                 list(request.key),
                 self._controller.engine.acknowledged,
+                strict=request.strict_incremental,
             ),
         )
 
@@ -286,6 +292,7 @@ class Api:
             plan=explain(plan, names),
             reads=names_of(self._controller, reads),
             columns=[pb.Column(name=c.name, type=c.type, not_null=not c.nullable) for c in columns],
+            recomputed=recomputed(plan),
         )
 
     def _plan_of(

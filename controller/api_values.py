@@ -49,6 +49,7 @@ def pb_object(controller: Controller, object: CatalogObject) -> pb.Object:
         reads=names_of(controller, object.reads),
         error=next((error for error in errors if error), ""),
         status=_source_status(controller, object) if object.kind is ObjectKind.SOURCE else "",
+        strict_incremental=object.strict_incremental,
     )
 
 

@@ -48,6 +48,8 @@ class CatalogObject:
     imports: tuple[GlobalId, ...] = ()
     #: Of a source: its type and options.
     options: tuple[tuple[str, str], ...] = ()
+    #: Refused at creation unless nothing of it is computed anew; its plan is what it was then.
+    strict_incremental: bool = False
 
     def columns_for(self, reader: GlobalId | None) -> tuple[ObjectColumn, ...]:
         """What ``reader`` knows of the columns; whoever asks now knows all."""
@@ -82,6 +84,7 @@ class CatalogObject:
                 "reads": [str(id) for id in self.reads],
                 "imports": [str(id) for id in self.imports],
                 "options": [list(option) for option in self.options],
+                "strict_incremental": self.strict_incremental,
             },
             sort_keys=True,
         )
@@ -105,4 +108,6 @@ def stored_object(id: GlobalId, name: str, kind: str, definition: str) -> Catalo
         reads=tuple(GlobalId.parse(id) for id in fields["reads"]),
         imports=tuple(GlobalId.parse(id) for id in fields["imports"]),
         options=tuple((name, value) for name, value in fields["options"]),
+        # Objects that are older than the option do without.
+        strict_incremental=fields.get("strict_incremental", False),
     )

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from controller.objects import CatalogObject, ObjectColumn, ObjectKind
 from controller.planning import Relations
-from controller.sql import Column, compile_columns, compile_query, validate_name
+from controller.sql import Column, compile_columns, compile_query, refuse_recomputed, validate_name
 from controller.state import ReplicaRecord, State
 from controller.store.changes import (
     Change,
@@ -258,9 +258,9 @@ def _require_addable(object: CatalogObject, column: Column) -> None:
         )
 
 
-def create_view(state: State, name: str, sql: str) -> Statement[CatalogObject]:
+def create_view(state: State, name: str, sql: str, *, strict: bool = False) -> Statement[CatalogObject]:
     _require_free(state, name)
-    compiled = compile_query(sql, Relations(state, None), allow_order=False)
+    compiled = compile_query(sql, Relations(state, None), allow_order=False, strict=strict)
     view = CatalogObject(
         id=state.catalog.next_id("u"),
         name=name,
@@ -268,14 +268,17 @@ def create_view(state: State, name: str, sql: str) -> Statement[CatalogObject]:
         columns=_object_columns(compiled.columns),
         sql=sql,
         reads=_named_reads(state, compiled.names),
+        strict_incremental=strict,
     )
     return Statement(result=view, changes=_put(view), created=(view,))
 
 
-def create_materialized_view(state: State, name: str, cluster: str, sql: str, as_of: Step) -> Statement[CatalogObject]:
+def create_materialized_view(
+    state: State, name: str, cluster: str, sql: str, as_of: Step, *, strict: bool = False
+) -> Statement[CatalogObject]:
     _require_free(state, name)
     state.cluster(cluster)
-    compiled = compile_query(sql, Relations(state, cluster), allow_order=False)
+    compiled = compile_query(sql, Relations(state, cluster), allow_order=False, strict=strict)
     id = state.catalog.next_id("u")
     view = CatalogObject(
         id=id,
@@ -286,12 +289,13 @@ def create_materialized_view(state: State, name: str, cluster: str, sql: str, as
         sql=sql,
         reads=_named_reads(state, compiled.names),
         imports=compiled.reads,
+        strict_incremental=strict,
     )
     return _dataflow_statement(view, compiled.plan, MaterializedView(id=id), as_of, AllowWrites(id=id))
 
 
 def create_index(
-    state: State, name: str, cluster: str, on: str, key: Sequence[str], as_of: Step
+    state: State, name: str, cluster: str, on: str, key: Sequence[str], as_of: Step, *, strict: bool = False
 ) -> Statement[CatalogObject]:
     indexed = state.catalog.require(
         on, ObjectKind.TABLE, ObjectKind.SOURCE, ObjectKind.VIEW, ObjectKind.MATERIALIZED_VIEW
@@ -300,6 +304,8 @@ def create_index(
     _require_free(state, name)
     state.cluster(cluster)
     relation = Relations(state, cluster).relation(on)
+    if strict:
+        refuse_recomputed(relation.plan, on)
     columns = [column.name for column in indexed.columns]
     for column in key:
         if column not in columns:
@@ -314,6 +320,7 @@ def create_index(
         on=indexed.id,
         key=tuple(key) or tuple(columns),
         imports=relation.reads,
+        strict_incremental=strict,
     )
     return _dataflow_statement(index, relation.plan, Index(id=id, key=index.key), as_of)
 

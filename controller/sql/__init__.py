@@ -6,6 +6,7 @@ from controller.sql.expressions import compile_expression, compile_predicate
 from controller.sql.names import compile_columns, validate_name
 from controller.sql.refusals import NotYet
 from controller.sql.relations import Catalog, Column, CompiledQuery, Ordering, Relation
+from controller.sql.strategies import recomputed, refuse_recomputed
 
 __all__ = [
     "Catalog",
@@ -19,5 +20,7 @@ __all__ = [
     "compile_predicate",
     "compile_query",
     "explain",
+    "recomputed",
+    "refuse_recomputed",
     "validate_name",
 ]

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from reconcile.errors import InvalidRequest
+from plainsong.errors import InvalidRequest
 from reconcile.plan_tree import Node, PlanValue
 
 LINEAR = "linear"
 ACCUMULATE = "accumulate"
 RECOMPUTE = "recompute"
 _ACCUMULATED = ("count", "sum", "avg")
+#: Characters of a part that are shown.
+_SHOWN_MAX = 200
 
 
 def strategy(node: Node) -> str:
@@ -64,13 +66,25 @@ def nodes(plan: PlanValue) -> Iterator[Node]:
             return
 
 
-def refuse_recomputed(plan: Node) -> None:
+def recomputed(plan: PlanValue) -> tuple[str, ...]:
+    """The parts of a plan that are computed anew with each change, outermost first, each with the reason."""
+    found = (node for node in nodes(plan) if strategy(node) == RECOMPUTE)
+    return tuple(dict.fromkeys(_part(dict(node.fields), node.op) for node in found))
+
+
+def _part(fields: Mapping[str, PlanValue], op: str) -> str:
+    text, why = str(fields.get("text", op)), fields.get("why")
+    short = text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 3]}..."
+    return f"{short}: {why}" if isinstance(why, str) and why else short
+
+
+def refuse_recomputed(plan: PlanValue, what: str = "the query") -> None:
     """Refuses a plan of which a part would be computed anew with each change."""
-    for node in nodes(plan):
-        if strategy(node) == RECOMPUTE:
-            why = str(dict(node.fields).get("why", ""))
-            raise InvalidRequest(
-                "the query cannot be maintained incrementally",
-                detail=why or f"{node.op} is computed anew with each change",
-                hint="rewrite that part, or leave out strict incremental",
-            )
+    parts = recomputed(plan)
+    if parts:
+        raise InvalidRequest(
+            f"{what} cannot be maintained incrementally",
+            detail=f"computed anew with each change: {'; '.join(parts)}",
+            hint="rewrite that part, or leave out strict incremental",
+            reason="NOT_INCREMENTAL",
+        )

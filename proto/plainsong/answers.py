@@ -90,6 +90,8 @@ class Object:
     error: str
     #: Of a source: running, paused, failed or finished, and what is to be known of it.
     status: str = ""
+    #: It was created so that nothing of it is ever computed anew.
+    strict_incremental: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +106,12 @@ class Written:
 class Explanation:
     """How a query is or would be computed."""
 
+    #: One operator a line, with its strategy and why.
     plan: str
     reads: tuple[str, ...]
     columns: tuple[Column, ...]
+    #: The parts that are computed anew with each change, and why; none: it is incremental.
+    recomputed: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.plan

@@ -234,13 +234,21 @@ def create_view(
     name: str,
     sql: str,
     *,
+    strict_incremental: bool = False,
     if_not_exists: bool = False,
     timeout: float = TIMEOUT_S,
     idempotency_key: str | None = None,
 ) -> Call[Object]:
-    """Names a query; nothing is computed before something reads it."""
+    """Names a query; nothing is computed before something reads it.
+
+    ``strict_incremental`` refuses a query of which a part would be computed anew with each change, and names it.
+    """
     request = pb.CreateViewRequest(
-        name=name, sql=sql, if_not_exists=if_not_exists, idempotency_key=_key(idempotency_key)
+        name=name,
+        sql=sql,
+        if_not_exists=if_not_exists,
+        idempotency_key=_key(idempotency_key),
+        strict_incremental=strict_incremental,
     )
     return _object("CreateView", request, timeout)
 
@@ -250,13 +258,22 @@ def create_materialized_view(
     sql: str,
     *,
     cluster: str = "",
+    strict_incremental: bool = False,
     if_not_exists: bool = False,
     timeout: float = TIMEOUT_S,
     idempotency_key: str | None = None,
 ) -> Call[Object]:
-    """Keeps the result of a query up to date, durably."""
+    """Keeps the result of a query up to date, durably.
+
+    ``strict_incremental`` refuses a query of which a part would be computed anew with each change, and names it.
+    """
     request = pb.CreateMaterializedViewRequest(
-        name=name, cluster=cluster, sql=sql, if_not_exists=if_not_exists, idempotency_key=_key(idempotency_key)
+        name=name,
+        cluster=cluster,
+        sql=sql,
+        if_not_exists=if_not_exists,
+        idempotency_key=_key(idempotency_key),
+        strict_incremental=strict_incremental,
     )
     return _object("CreateMaterializedView", request, timeout)
 
@@ -267,11 +284,15 @@ def create_index(
     *,
     name: str = "",
     cluster: str = "",
+    strict_incremental: bool = False,
     if_not_exists: bool = False,
     timeout: float = TIMEOUT_S,
     idempotency_key: str | None = None,
 ) -> Call[Object]:
-    """Keeps ``on`` (a table, source or view) in the memory of a cluster, to be read by ``key``; none: all columns."""
+    """Keeps ``on`` (a table, source or view) in the memory of a cluster, to be read by ``key``; none: all columns.
+
+    ``strict_incremental`` refuses a view of which a part would be computed anew with each change, and names it.
+    """
     request = pb.CreateIndexRequest(
         name=name,
         cluster=cluster,
@@ -279,6 +300,7 @@ def create_index(
         key=_texts("key", key),
         if_not_exists=if_not_exists,
         idempotency_key=_key(idempotency_key),
+        strict_incremental=strict_incremental,
     )
     return _object("CreateIndex", request, timeout)
 

@@ -141,6 +141,7 @@ def catalog_object(message: controller_pb2.Object) -> Object:
         reads=tuple(message.reads),
         error=message.error,
         status=message.status,
+        strict_incremental=message.strict_incremental,
     )
 
 
@@ -150,7 +151,12 @@ def written(message: Any) -> Written:
 
 
 def explanation(message: controller_pb2.ExplainResponse) -> Explanation:
-    return Explanation(plan=message.plan, reads=tuple(message.reads), columns=columns(message.columns))
+    return Explanation(
+        plan=message.plan,
+        reads=tuple(message.reads),
+        columns=columns(message.columns),
+        recomputed=tuple(message.recomputed),
+    )
 
 
 def object_frontier(message: controller_pb2.ObjectFrontier) -> ObjectFrontier:

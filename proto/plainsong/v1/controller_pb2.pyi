@@ -599,10 +599,13 @@ class CreateViewRequest(_message.Message):
     SQL_FIELD_NUMBER: _builtins.int
     IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    STRICT_INCREMENTAL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     sql: _builtins.str
     if_not_exists: _builtins.bool
     idempotency_key: _builtins.str
+    strict_incremental: _builtins.bool
+    """Refuse it if a part of it would be computed anew with each change."""
     def __init__(
         self,
         *,
@@ -610,10 +613,11 @@ class CreateViewRequest(_message.Message):
         sql: _builtins.str = ...,
         if_not_exists: _builtins.bool = ...,
         idempotency_key: _builtins.str = ...,
+        strict_incremental: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "if_not_exists", b"if_not_exists", "name", b"name", "sql", b"sql"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "if_not_exists", b"if_not_exists", "name", b"name", "sql", b"sql", "strict_incremental", b"strict_incremental"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -648,11 +652,14 @@ class CreateMaterializedViewRequest(_message.Message):
     SQL_FIELD_NUMBER: _builtins.int
     IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    STRICT_INCREMENTAL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     cluster: _builtins.str
     sql: _builtins.str
     if_not_exists: _builtins.bool
     idempotency_key: _builtins.str
+    strict_incremental: _builtins.bool
+    """Refuse it if a part of it would be computed anew with each change."""
     def __init__(
         self,
         *,
@@ -661,10 +668,11 @@ class CreateMaterializedViewRequest(_message.Message):
         sql: _builtins.str = ...,
         if_not_exists: _builtins.bool = ...,
         idempotency_key: _builtins.str = ...,
+        strict_incremental: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "idempotency_key", b"idempotency_key", "if_not_exists", b"if_not_exists", "name", b"name", "sql", b"sql"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "idempotency_key", b"idempotency_key", "if_not_exists", b"if_not_exists", "name", b"name", "sql", b"sql", "strict_incremental", b"strict_incremental"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -700,6 +708,7 @@ class CreateIndexRequest(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    STRICT_INCREMENTAL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Empty: made from what it indexes."""
     cluster: _builtins.str
@@ -707,6 +716,8 @@ class CreateIndexRequest(_message.Message):
     """A table, source or view."""
     if_not_exists: _builtins.bool
     idempotency_key: _builtins.str
+    strict_incremental: _builtins.bool
+    """Refuse it if a part of what it indexes would be computed anew with each change."""
     @_builtins.property
     def key(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Columns; none: all of them."""
@@ -720,10 +731,11 @@ class CreateIndexRequest(_message.Message):
         key: _abc.Iterable[_builtins.str] | None = ...,
         if_not_exists: _builtins.bool = ...,
         idempotency_key: _builtins.str = ...,
+        strict_incremental: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "idempotency_key", b"idempotency_key", "if_not_exists", b"if_not_exists", "key", b"key", "name", b"name", "on", b"on"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "idempotency_key", b"idempotency_key", "if_not_exists", b"if_not_exists", "key", b"key", "name", b"name", "on", b"on", "strict_incremental", b"strict_incremental"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -907,6 +919,7 @@ class Object(_message.Message):
     READS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    STRICT_INCREMENTAL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: Global___ObjectKind.ValueType
     cluster: _builtins.str
@@ -918,6 +931,8 @@ class Object(_message.Message):
     """What went wrong with it, if anything did."""
     status: _builtins.str
     """Of a source: whether it runs, and what its owner should know."""
+    strict_incremental: _builtins.bool
+    """It was created so that nothing of it is ever computed anew."""
     @_builtins.property
     def id(self) -> _common_pb2.GlobalId: ...
     @_builtins.property
@@ -942,10 +957,11 @@ class Object(_message.Message):
         reads: _abc.Iterable[_builtins.str] | None = ...,
         error: _builtins.str = ...,
         status: _builtins.str = ...,
+        strict_incremental: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "columns", b"columns", "error", b"error", "id", b"id", "key", b"key", "kind", b"kind", "name", b"name", "on", b"on", "reads", b"reads", "sql", b"sql", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "columns", b"columns", "error", b"error", "id", b"id", "key", b"key", "kind", b"kind", "name", b"name", "on", b"on", "reads", b"reads", "sql", b"sql", "status", b"status", "strict_incremental", b"strict_incremental"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1466,21 +1482,28 @@ class ExplainResponse(_message.Message):
     PLAN_FIELD_NUMBER: _builtins.int
     READS_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
+    RECOMPUTED_FIELD_NUMBER: _builtins.int
     plan: _builtins.str
+    """One operator a line, with its strategy and why."""
     @_builtins.property
     def reads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]: ...
+    @_builtins.property
+    def recomputed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The parts that are computed anew with each change, and why; none: it is incremental."""
+
     def __init__(
         self,
         *,
         plan: _builtins.str = ...,
         reads: _abc.Iterable[_builtins.str] | None = ...,
         columns: _abc.Iterable[Global___Column] | None = ...,
+        recomputed: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "plan", b"plan", "reads", b"reads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "plan", b"plan", "reads", b"reads", "recomputed", b"recomputed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
