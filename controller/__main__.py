@@ -70,6 +70,9 @@ def main(
     runtime: Annotated[RuntimeKind, typer.Option(help="What computes views on replicas.")] = RuntimeKind.MEMORY,
     spark_master: Annotated[str, typer.Option(help="local[n], local[*] or spark://host:port.")] = "local[*]",
     spark_conf: Annotated[list[str] | None, typer.Option(help="A setting of Spark, name=value; repeatable.")] = None,
+    spark_scratch: Annotated[
+        Path | None, typer.Option(help="Where large inputs are put for Spark; executors must see it too.")
+    ] = None,
     log_tail_max: Annotated[int, typer.Option(help="Log records kept before they are reduced.")] = (
         _DEFAULTS.log_tail_max
     ),
@@ -123,6 +126,7 @@ def main(
         runtime=runtime.value,
         spark_master=spark_master,
         spark_conf=spark,
+        spark_scratch=spark_scratch,
     )
     try:
         asyncio.run(serve(options))

@@ -58,6 +58,7 @@ class Options:
     runtime: str = "memory"
     spark_master: str = "local[*]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    spark_scratch: Path | None = None
 
 
 async def serve(options: Options) -> None:
@@ -118,6 +119,8 @@ def _orchestrator(options: Options, deployment: str) -> ProcessOrchestrator:
         more += ["--runtime", options.runtime, "--spark-master", options.spark_master]
         for name, value in options.spark_conf.items():
             more += ["--spark-conf", f"{name}={value}"]
+        if options.spark_scratch is not None:
+            more += ["--spark-scratch", str(options.spark_scratch.absolute())]
     # -P: a folder called instance where the user happens to stand is not ours.
     command = instance_command((sys.executable, "-P", "-m"), more)
     return ProcessOrchestrator(options.data, command, random=Random())

@@ -43,6 +43,9 @@ def main(
     runtime: Annotated[RuntimeKind, typer.Option(help="What computes views.")] = RuntimeKind.MEMORY,
     spark_master: Annotated[str, typer.Option(help="local[n], local[*] or spark://host:port.")] = "local[*]",
     spark_conf: Annotated[list[str] | None, typer.Option(help="A setting of Spark, name=value; repeatable.")] = None,
+    spark_scratch: Annotated[
+        Path | None, typer.Option(help="Where large inputs are put for Spark; executors must see it too.")
+    ] = None,
 ) -> None:
     """Run one replica.
 
@@ -71,6 +74,7 @@ def main(
             runtime=runtime.value,
             spark_master=spark_master,
             spark_conf=spark_settings(spark_conf or ()),
+            spark_scratch=spark_scratch,
         )
         asyncio.run(serve(options))
     except PlainsongError as error:

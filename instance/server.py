@@ -1,10 +1,12 @@
 """The instance process: puts the parts of one replica together, serves, and ends in order."""
 
 import asyncio
+import hashlib
 import json
 import logging
 import os
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -61,6 +63,8 @@ class Options:
     runtime: str = "memory"
     spark_master: str = "local[*]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    #: Where large inputs are put for executors to read; None: in the data folder, which local ones see.
+    spark_scratch: Path | None = None
 
 
 class Orphaned:
@@ -156,8 +160,16 @@ async def _ways(options: Options) -> AsyncIterator[_Ways]:
     from instance.spark.settings import SparkSettings
 
     settings = SparkSettings(master=options.spark_master, conf=options.spark_conf)
-    with spark_started(settings, options.data / "spark") as (host, scratch):
+    with spark_started(settings, _scratch(options)) as (host, scratch):
         yield _Ways(rules=spark_rules(host, scratch), arrange=spines_in(scratch / "indexes"))
+
+
+def _scratch(options: Options) -> Path:
+    """A folder of this instance alone, the same after a restart: whoever starts removes what is in it."""
+    own = options.data.absolute()
+    if options.spark_scratch is None:
+        return own / "spark" / "scratch"
+    return options.spark_scratch.absolute() / hashlib.sha256(f"{socket.gethostname()}:{own}".encode()).hexdigest()[:16]
 
 
 def _beside(options: Options) -> Path:

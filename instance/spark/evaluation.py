@@ -103,4 +103,5 @@ def shipped(session: SparkSession, table: pa.Table, file: Path) -> DataFrame:
         # One partition: no shuffle, and whatever depends on the order of rows depends on nothing else.
         return session.createDataFrame(table).coalesce(1)
     pq.write_table(table, file, compression="lz4")
-    return session.read.parquet(str(file))
+    # Wherever else the executors read by default, this lies in a folder.
+    return session.read.parquet(file.as_uri())

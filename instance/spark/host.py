@@ -10,6 +10,7 @@ from pathlib import Path
 
 from instance.spark.session import SparkDead, SparkHost, start_spark
 from instance.spark.settings import SparkSettings
+from reconcile.errors import StorageFailed
 
 _LOG = logging.getLogger(__name__)
 
@@ -18,11 +19,13 @@ EXIT_CODE = 3
 
 
 @contextmanager
-def spark_started(settings: SparkSettings, folder: Path) -> Iterator[tuple[SparkHost, Path]]:
+def spark_started(settings: SparkSettings, scratch: Path) -> Iterator[tuple[SparkHost, Path]]:
     """A session, and a folder for what is shipped to it; what an earlier one left there is removed."""
-    scratch = folder / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
+    try:
+        scratch.mkdir(parents=True)
+    except OSError as error:
+        raise StorageFailed(f"cannot use {scratch} for what is shipped to Spark", detail=str(error)) from error
     jvm: list[int | None] = []
 
     def end(dead: SparkDead) -> None:

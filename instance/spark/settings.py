@@ -28,7 +28,8 @@ class SparkSettings:
 
     @property
     def is_local(self) -> bool:
-        return self.master.startswith("local")
+        """Whether everything runs on this machine: in this process, or on a cluster on loopback."""
+        return self.master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:"))
 
     def all_conf(self) -> dict[str, str]:
         """Everything that the session is built with."""
