@@ -46,6 +46,7 @@ from controller.state import State
 from controller.statements import Statement
 from plainsong.codec import to_pb_frontier
 from plainsong.errors import InvalidRequest
+from plainsong.logs import LOGGING
 from plainsong.v1 import controller_pb2 as pb
 from reconcile.errors import InvariantBroken
 from reconcile.ids import GlobalId, ReplicaId, Step
@@ -241,19 +242,29 @@ class Api:
     async def peek(self, request: pb.PeekRequest) -> AsyncIterator[pb.ControllerServicePeekResponse]:
         replica = ReplicaId(request.replica) if request.HasField("replica") else None
         at = _read_at(request.consistency, request, replica, request.timeout_ms)
+        if (log := LOGGING.get(request.name)) is not None:
+            columns = tuple(SqlColumn(name=name, type=type) for name, type in log.columns)
+            logged = await self._controller.reads.peek_log(log.id, _finishing(columns, request), at)
+            for chunk in chunks(logged.rows):
+                yield pb.ControllerServicePeekResponse(step=logged.step, arrow=chunk)
+            return
         index = self._controller.reads.index_on(request.name)
         if index is None:
             raise InvalidRequest(
                 f"{request.name} has no index", hint="create one, or read it by a query", reason="NO_INDEX"
             )
-        answer = await self._controller.reads.peek(index, _finishing(index, request), at)
+        columns = tuple(SqlColumn(name=c.name, type=c.type, nullable=not c.not_null) for c in index.columns)
+        answer = await self._controller.reads.peek(index, _finishing(columns, request), at)
         for chunk in chunks(answer.rows):
             yield pb.ControllerServicePeekResponse(step=answer.step, arrow=chunk)
 
     async def query(self, request: pb.QueryRequest) -> AsyncIterator[pb.QueryResponse]:
         replica = ReplicaId(request.replica) if request.HasField("replica") else None
         at = _read_at(request.consistency, request, replica, request.timeout_ms)
-        cluster = self._cluster(request.cluster)
+        if replica is not None and not request.cluster:
+            cluster = self._controller.reads.cluster_of(replica)
+        else:
+            cluster = self._cluster(request.cluster)
         compiled = self._controller.reads.compiled(request.sql, cluster)
         answer: Answer = await self._controller.reads.query(compiled, cluster, at)
         for chunk in chunks(answer.rows):
@@ -286,7 +297,7 @@ class Api:
         else:
             # Where it would run decides only which indexes it reads; with several clusters it reads none.
             only = next(iter(state.clusters)) if len(state.clusters) == 1 else None
-            compiled = compile_query(request.sql, Relations(state, only))
+            compiled = compile_query(request.sql, Relations(state, only, logging=True))
             plan, reads, columns = compiled.plan, compiled.reads, compiled.columns
         return pb.ExplainResponse(
             plan=explain(plan, names),
@@ -448,8 +459,7 @@ def _read_at(consistency: int, request: Any, replica: ReplicaId | None, timeout_
     )
 
 
-def _finishing(index: CatalogObject, request: pb.PeekRequest) -> PlanValue:
-    columns = tuple(SqlColumn(name=c.name, type=c.type, nullable=not c.not_null) for c in index.columns)
+def _finishing(columns: tuple[SqlColumn, ...], request: pb.PeekRequest) -> PlanValue:
     fields: list[tuple[str, PlanValue]] = []
     if request.where:
         fields.append(("predicate", compile_predicate(request.where, columns)))

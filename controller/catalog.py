@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 from controller.objects import CatalogObject, ObjectKind
+from plainsong.logs import LOGGING, is_reserved
 from reconcile.errors import InvalidRequest, InvariantBroken
 from reconcile.ids import CollectionKind, GlobalId
 from reconcile.limits import NAME_CHARACTERS_MAX
@@ -38,6 +39,8 @@ class Catalog:
     def require(self, name: str, *kinds: ObjectKind) -> CatalogObject:
         """The object of that name and one of these kinds; refuses with a hint if there is none."""
         object = self._by_name.get(name)
+        if object is None and is_reserved(name):
+            raise _belongs_to_the_system(name)
         if object is None:
             # What is too long to be a name is like none, and would take its time to compare.
             like = get_close_matches(name, self._by_name, n=1) if len(name) <= NAME_CHARACTERS_MAX else ()
@@ -103,3 +106,13 @@ class Catalog:
             readers.pop(id, None)
             if not readers:
                 self._needed_by.pop(needed, None)
+
+
+def _belongs_to_the_system(name: str) -> InvalidRequest:
+    if name in LOGGING:
+        return InvalidRequest(
+            f"{name} can only be read, by a peek or a query that names a replica",
+            detail="it is what each replica tells of itself, at the moment",
+            hint=f"as in peek({name!r}, replica=1)",
+        )
+    return InvalidRequest(f"there is no {name!r}", hint=f"there are {', '.join(LOGGING)}")

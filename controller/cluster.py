@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from controller.links import Link
+from plainsong.logs import LOGGING_IDS
 from reconcile.compute_protocol import (
     AllowCompaction,
     CancelPeeks,
@@ -216,7 +217,7 @@ class Cluster:
         self._seals: dict[GlobalId, TableSeal] = {}
         #: The newest one told, once there is a source that cuts at steps.
         self._opened: OpenStep | None = None
-        for command in (CreateInstance(), InitializationComplete()):
+        for command in (CreateInstance(logging=LOGGING_IDS), InitializationComplete()):
             self.history.handle(command)
 
     # --- what is asked for --------------------------------------------------------------------------------

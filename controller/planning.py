@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from controller.objects import CatalogObject, ObjectKind
 from controller.sql import Column, Relation, compile_query
 from controller.state import State
+from plainsong.logs import LOGGING, LoggingCollection
+from reconcile.errors import InvalidRequest
 from reconcile.ids import GlobalId
 from reconcile.plan_tree import Node, PlanValue
 
@@ -16,21 +18,36 @@ from reconcile.plan_tree import Node, PlanValue
 class Relations:
     """The catalog as the compiler asks for it; a view that was made before knows the columns of that time."""
 
-    def __init__(self, state: State, cluster: str | None, *, reader: GlobalId | None = None) -> None:
+    def __init__(
+        self, state: State, cluster: str | None, *, reader: GlobalId | None = None, logging: bool = False
+    ) -> None:
+        """With ``logging``, what replicas tell of themselves can be read too, as only a query can."""
         self._state = state
         self._cluster = cluster
         self._reader = reader
+        self._logging = logging
 
     def names(self) -> Iterable[str]:
         return (object.name for object in self._state.catalog)
 
     def resolve(self, name: str) -> Relation | None:
+        if (log := LOGGING.get(name.lower())) is not None:
+            return self._logged(log)
         object = self._state.catalog.named(name)
         return None if object is None else self._relation(object)
 
     def relation(self, name: str) -> Relation:
         """What ``name`` means; refused with a hint if it means nothing. An index means what it offers."""
         return self._relation(self._state.catalog.require(name))
+
+    def _logged(self, log: LoggingCollection) -> Relation:
+        if not self._logging:
+            raise InvalidRequest(
+                f"{log.name} cannot be part of what is maintained",
+                detail="each replica has its own, and it is true only for the moment",
+                hint="read it with a query that names a replica",
+            )
+        return _collection(log.id, tuple(Column(name=name, type=type) for name, type in log.columns))
 
     def _relation(self, object: CatalogObject) -> Relation:
         columns = tuple(

@@ -103,26 +103,46 @@ class Reads:
         with self._held([index.id], step):
             return Answer(step=step, rows=await self._rows(cluster, index.id, step, finishing, at, [index.id]))
 
+    async def peek_log(self, id: GlobalId, finishing: PlanValue, at: ReadAt) -> Answer:
+        """Reads what one replica tells of itself."""
+        if isinstance(finishing, Node):
+            check_size(finishing)
+        cluster = self.cluster_of(_require_replica(at))
+        machine, step = self._engine.state.clusters[cluster].machine, self._engine.acknowledged
+        return Answer(step=step, rows=await self._rows(machine, id, step, finishing, at, ()))
+
+    def cluster_of(self, replica: ReplicaId) -> str:
+        """The cluster that has a replica; ids of replicas are never used twice."""
+        for name, record in self._engine.state.clusters.items():
+            if replica in record.replicas:
+                return name
+        known = [str(id) for record in self._engine.state.clusters.values() for id in record.replicas]
+        raise InvalidRequest(f"there is no replica {replica}", hint=f"there are {', '.join(known) or 'none'}")
+
     async def query(self, compiled: CompiledQuery, cluster: str, at: ReadAt) -> Answer:
         """Reads what no index offers: renders it for this one step, asks, and drops it again."""
         machine = self._engine.state.cluster(cluster).machine
         plan = ordered_plan(compiled)
         check_size(plan)
         self._check_replica(cluster, at)
-        step = self._step(at, compiled.reads)
+        # What a replica tells of itself has no history to hold.
+        inputs = tuple(id for id in compiled.reads if not id.is_logging)
+        if inputs != compiled.reads:
+            _require_replica(at)
+        step = self._step(at, inputs)
         id = self._transient()
         until = Antichain.at(step + 1)
-        with self._held(compiled.reads, step):
+        with self._held(inputs, step):
             self._render(machine, id, compiled.reads, plan, Index(id=id), Antichain(step), until)
             try:
-                rows = await self._rows(machine, id, step, None, at, compiled.reads)
+                rows = await self._rows(machine, id, step, None, at, inputs)
             finally:
                 self._drop(machine, id)
         return Answer(step=step, rows=finished(rows, compiled))
 
     def compiled(self, sql: str, cluster: str) -> CompiledQuery:
         self._engine.state.cluster(cluster)
-        return compile_query(sql, Relations(self._engine.state, cluster))
+        return compile_query(sql, Relations(self._engine.state, cluster, logging=True))
 
     async def _rows(
         self,
@@ -322,6 +342,14 @@ class _TailHold:
             for id in self._reads:
                 self._engine.holds.release(id, self._step)
             self._step = None
+
+
+def _require_replica(at: ReadAt) -> ReplicaId:
+    if at.replica is None:
+        raise InvalidRequest(
+            "which replica?", detail="each tells of itself", hint="name one, as in replica=1", reason="WHICH_REPLICA"
+        )
+    return at.replica
 
 
 def lookup(columns: tuple[str, ...], values: tuple[PlanValue, ...]) -> Node:

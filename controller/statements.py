@@ -24,6 +24,7 @@ from controller.store.changes import (
     ReplicaIdsAllotted,
     ReplicaPut,
 )
+from plainsong.logs import is_reserved
 from plainsong.security import split_address
 from reconcile.compute_protocol import AllowCompaction, AllowWrites, ComputeCommand, CreateDataflows
 from reconcile.dataflow import DataflowDescription, Export, Index, MaterializedView, ObjectToBuild
@@ -365,6 +366,10 @@ def _dataflow_statement(
 
 def _require_free(state: State, name: str) -> None:
     validate_name(name)
+    if is_reserved(name):
+        raise InvalidRequest(
+            f"the name {name!r} is reserved", detail="it belongs to the system", hint="choose another name"
+        )
     existing = state.catalog.named(name)
     if existing is not None:
         raise InvalidRequest(f"there is a {existing.kind} named {name!r} already", hint="choose another name")

@@ -16,6 +16,7 @@ from controller.sql.sources import Source, check_aliases
 from controller.sql.stages import alias, name_text, projected, sql_stage
 from controller.sql.subqueries import Inner
 from controller.sql.type_rules import common_type
+from plainsong.logs import NAMESPACE
 from reconcile.errors import InvariantBroken
 from reconcile.plan_tree import Node
 
@@ -291,12 +292,13 @@ class QueryCompiler:
             self._check_clauses(node, {"this", "alias"})
             return Source(alias=node.alias or None, compiled=self._renamed(node, self.query(node.this, given)))
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
-            self._check_clauses(node, _TABLE_UNDERSTOOD)
+            of_system = same_name(node.db, NAMESPACE) and not node.catalog
+            self._check_clauses(node, _TABLE_UNDERSTOOD | {"db"} if of_system else _TABLE_UNDERSTOOD)
             return Source(alias=node.alias or node.name, compiled=self._renamed(node, self._table(node, given)))
         raise self._sql.not_yet(node, f"{node.sql('spark')[:40]!r} in FROM is", hint="tables, views and subqueries are")
 
     def _table(self, node: exp.Table, given: Given) -> Compiled:
-        if (compiled := given.get(node.name.lower())) is not None:
+        if not node.db and (compiled := given.get(node.name.lower())) is not None:
             return compiled
         name, relation = self._relation(node)
         self._read.setdefault(name, relation)
@@ -307,15 +309,16 @@ class QueryCompiler:
         return Compiled(node=relation.plan, columns=relation.columns)
 
     def _relation(self, node: exp.Table) -> tuple[str, Relation]:
-        if (known := self._read.get(node.name)) is not None:
-            return node.name, known
-        if (relation := self._catalog.resolve(node.name)) is not None:
-            return node.name, relation
+        asked = f"{node.db}.{node.name}" if node.db else node.name
+        if (known := self._read.get(asked)) is not None:
+            return asked, known
+        if (relation := self._catalog.resolve(asked)) is not None:
+            return asked, relation
         names = list(self._catalog.names())
-        alike = [name for name in names if same_name(name, node.name)]
+        alike = [name for name in names if same_name(name, asked)]
         if len(alike) == 1 and (relation := self._read.get(alike[0]) or self._catalog.resolve(alike[0])) is not None:
             return alike[0], relation
-        raise self._sql.refusal(node, f"unknown table {shown(node.name)}", hint=did_you_mean(node.name, names))
+        raise self._sql.refusal(node, f"unknown table {shown(asked)}", hint=did_you_mean(asked, names))
 
 
 def _converted(compiled: Compiled, columns: tuple[Column, ...]) -> Compiled:

@@ -14,6 +14,13 @@ from reconcile.errors import PlainsongError
 from reconcile.frontiers import MINIMUM, Antichain, meet
 from reconcile.ids import GlobalId, Step
 
+#: Told of each range of steps that was computed: dataflow, lower, upper, rows in and out, seconds.
+Stepped = Callable[[GlobalId, Antichain, Antichain, int, int, float], None]
+
+
+def _untold(id: GlobalId, lower: Antichain, upper: Antichain, rows_in: int, rows_out: int, seconds: float) -> None:
+    """Nobody wants to know."""
+
 
 def begins_before(description: DataflowDescription) -> bool:
     """Whether it must begin one step before ``as_of``, to tell what changes at ``as_of`` from what was there."""
@@ -64,6 +71,7 @@ class Dataflow:
         objects: Sequence[BuiltObject],
         voice: Voice,
         failed: Callable[["Dataflow"], None],
+        stepped: Stepped = _untold,
     ) -> None:
         assert description.as_of.step is not None, "admission refuses an empty as_of"
         self.description = description
@@ -71,6 +79,9 @@ class Dataflow:
         self.exports: dict[GlobalId, Export] = {}
         self._voice = voice
         self._failed = failed
+        self._stepped = stepped
+        #: The contents with which it begins were computed, if it needs any.
+        self.is_hydrated = False
         self._objects = tuple(objects)
         self._imports: dict[GlobalId, Import] = {}
         before = begins_before(description)
@@ -83,6 +94,14 @@ class Dataflow:
         self._uppers: dict[GlobalId, Antichain] = {}
         self._unprocessed: dict[GlobalId, Batch] = {}
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def upper(self) -> Antichain:
+        return self._upper
+
+    @property
+    def objects(self) -> tuple[BuiltObject, ...]:
+        return self._objects
 
     @property
     def reads(self) -> Collection[GlobalId]:
@@ -139,6 +158,7 @@ class Dataflow:
         try:
             if self._begin is not None:
                 await self._hydrate(self._begin)
+            self.is_hydrated = True
             while self._upper < self.description.until:
                 await self._advance()
                 await asyncio.sleep(0)
@@ -148,7 +168,7 @@ class Dataflow:
     async def _hydrate(self, begin: Step) -> None:
         changes = {id: await read.snapshot(begin) for id, read in self._imports.items()}
         upper = min(self._upper, self.description.until)
-        for id, batch in (await self._computed(changes, begin)).items():
+        for id, batch in (await self._timed(changes, begin, Antichain(begin), upper)).items():
             if (export := self.exports.get(id)) is not None:
                 await export.start(batch, upper)
         self._upper = upper
@@ -174,11 +194,23 @@ class Dataflow:
                 self._unprocessed[id] = later
             else:
                 del self._unprocessed[id]
-        changes = await self._computed(due, at) if any(len(batch) for batch in due.values()) else {}
+        changed = any(len(batch) for batch in due.values())
+        changes = await self._timed(due, at, self._upper, upper) if changed else {}
         self._upper = upper
         for id, export in tuple(self.exports.items()):
             change = changes.get(id)
             await export.advance(Batch.nothing(export.format) if change is None else change, upper)
+
+    async def _timed(
+        self, changes: Mapping[GlobalId, Batch], at: int, lower: Antichain, upper: Antichain
+    ) -> dict[GlobalId, Batch]:
+        """As ``_computed``, and tells how long it took."""
+        loop = asyncio.get_running_loop()
+        began, rows_in = loop.time(), sum(map(len, changes.values()))
+        computed = await self._computed(changes, at)
+        rows_out = sum(len(computed[id]) for id in self.exports if id in computed)
+        self._stepped(self.description.export_ids[0], lower, upper, rows_in, rows_out, loop.time() - began)
+        return computed
 
     async def _computed(self, changes: Mapping[GlobalId, Batch], at: int) -> dict[GlobalId, Batch]:
         """The changes of all objects, given those of the imports; what is not given did not change."""

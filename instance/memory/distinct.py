@@ -18,6 +18,10 @@ class Distinct:
         #: How often each row occurs; none zero.
         self._counts: dict[Row, int] = {}
 
+    @property
+    def rows_kept(self) -> int:
+        return len(self._counts)
+
     def apply(self, changes: Sequence[Batch], at: int) -> Batch:  # noqa: ARG002
         (batch,) = changes
         if len(batch) == 0:

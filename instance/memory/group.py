@@ -58,6 +58,11 @@ class Group:
         self._groups: dict[Row, _Group] = {}
         self._started = False
 
+    @property
+    def rows_kept(self) -> int:
+        """One for each group."""
+        return len(self._groups)
+
     def apply(self, changes: Sequence[Batch], at: int) -> Batch:
         (batch,) = changes
         found: list[RowUpdate] = []

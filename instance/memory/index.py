@@ -51,6 +51,11 @@ class IndexExport:
         self._unread: dict[IndexReader, None] = {}
         self._waiting: list[asyncio.Future[None]] = []
 
+    @property
+    def since(self) -> Antichain:
+        """As far as it was compacted."""
+        return self._since
+
     async def start(self, contents: Batch, upper: Antichain) -> None:
         if upper.step:
             self.arranged.begin(upper.step - 1)

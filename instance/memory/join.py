@@ -39,6 +39,11 @@ class Join:
         self._left: Side = {}
         self._right: Side = {}
 
+    @property
+    def rows_kept(self) -> int:
+        """Of both sides, each different row once."""
+        return sum(len(rows) for side in (self._left, self._right) for rows in side.values())
+
     def apply(self, changes: Sequence[Batch], at: int) -> Batch:  # noqa: ARG002
         left, right = (
             _keyed(batch, keys)

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from instance.inputs import Inputs
 from instance.memory.batch import Batch, concat
@@ -11,6 +12,7 @@ from instance.memory.dataflow import error_text
 from instance.memory.exports import ViewExport
 from instance.memory.finishing import Finishing, finishing
 from instance.memory.index import IndexExport, pieces
+from instance.memory.rows import Row, RowFormat
 from instance.runtime import Report
 from reconcile.compute_actions import PeekFinished, StartPeek
 from reconcile.compute_protocol import PeekFailed, PeekRows
@@ -23,6 +25,17 @@ _ANSWERS_AT_ONCE_MAX = 64
 _ROWS_AT_ONCE_MAX = 4_096
 
 
+class Log(Protocol):
+    """What a runtime tells of itself: read as it is at that moment, whatever the step."""
+
+    id: GlobalId
+    format: RowFormat
+    rows: Callable[[], Iterator[Row]]
+
+
+Readable = IndexExport | ViewExport | Log
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Waiting:
     """A peek without an answer."""
@@ -31,7 +44,7 @@ class _Waiting:
     id: GlobalId
     at: Step
     finishing: Finishing
-    export: IndexExport | ViewExport
+    export: Readable
 
 
 class Peeks:
@@ -51,7 +64,7 @@ class Peeks:
         self._draining = False
         self._tasks: dict[PeekId, asyncio.Task[None]] = {}
 
-    def start(self, peek: StartPeek, export: IndexExport | ViewExport) -> None:
+    def start(self, peek: StartPeek, export: Readable) -> None:
         key = export.key if isinstance(export, IndexExport) else ()
         try:
             found = finishing(peek.finishing, export.format, key)
@@ -83,6 +96,12 @@ class Peeks:
             self.stop(waiting.peek)
             self.refuse(waiting.peek, error)
 
+    def waiting(self) -> Iterator[tuple[PeekId, GlobalId, Step]]:
+        """Peeks without an answer, but for those that ask for a log."""
+        for waiting in tuple(self._waiting.values()):
+            if isinstance(waiting.export, IndexExport | ViewExport):
+                yield waiting.peek, waiting.id, waiting.at
+
     def close(self) -> list[asyncio.Task[None]]:
         """Forgets all peeks; returns the tasks that are ending."""
         tasks = list(self._tasks.values())
@@ -112,11 +131,14 @@ class Peeks:
         export, found = waiting.export, waiting.finishing
         if isinstance(export, ViewExport):
             self._in_task(waiting, self._read_shard)
-        elif found.key is None and export.arranged.size > _ROWS_AT_ONCE_MAX:
+        elif isinstance(export, IndexExport) and found.key is None and export.arranged.size > _ROWS_AT_ONCE_MAX:
             self._in_task(waiting, self._scan)
         else:
             try:
-                if found.key is not None:
+                if not isinstance(export, IndexExport):
+                    told = [(row, waiting.at, 1) for row in export.rows()]
+                    rows = found.wanted(Batch.of(export.format, told))
+                elif found.key is not None:
                     rows = export.arranged.lookup(found.key, waiting.at)
                 else:
                     rows = concat(export.format, [found.wanted(each) for each in export.arranged.contents(waiting.at)])

@@ -1,7 +1,7 @@
 """The memory runtime: renders dataflows, answers peeks, all on the instance's event loop."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import assert_never
@@ -12,6 +12,7 @@ from instance.memory.dataflow import Dataflow, Voice, error_text
 from instance.memory.exports import Export, TailExport, ViewExport
 from instance.memory.imports import Import, SharedInputs
 from instance.memory.index import IndexExport
+from instance.memory.logs import Installed, LogImport, Logs
 from instance.memory.peeks import Peeks
 from instance.memory.rendering import BuiltObject, Rule, render
 from instance.memory.rows import RowFormat
@@ -70,6 +71,7 @@ class MemoryRuntime:
         #: The exports that run: of a dataflow that has not failed, and not freed.
         self._exports: dict[GlobalId, Export] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._logs = Logs(self._each_installed, self._exports, self._peeks)
 
     def perform(self, action: RuntimeAction) -> None:
         match action:
@@ -89,8 +91,8 @@ class MemoryRuntime:
                 self._peeks.stop(peek)
             case Configure(configuration=configuration):
                 self._peeks.result_bytes_max = configuration.result_bytes_max
-            case SetLogging():
-                pass  # this runtime keeps no logs: a peek on one is answered with that
+            case SetLogging(ids=ids):
+                self._logs.offered = ids
             case _:
                 assert_never(action)
 
@@ -119,7 +121,7 @@ class MemoryRuntime:
 
     def _rendered(self, description: DataflowDescription, voice: Voice) -> Dataflow:
         objects = render(description, self._format_of, self._rules)
-        dataflow = Dataflow(description, objects, voice, self._on_failed)
+        dataflow = Dataflow(description, objects, voice, self._on_failed, self._logs.stepped)
         built = {each.id: each for each in objects}
         try:
             for export in description.exports:
@@ -134,7 +136,9 @@ class MemoryRuntime:
         return dataflow
 
     def _format_of(self, id: GlobalId, declared: RowFormat) -> RowFormat:
-        """The columns of an import: those of the index if it is one of ours, else as declared."""
+        """The columns of an import: those of the index or log if it is one of ours, else as declared."""
+        if id.is_logging:
+            return self._logs.format_of(id)
         export = self._exports.get(id)
         if isinstance(export, IndexExport):
             return export.format
@@ -145,6 +149,8 @@ class MemoryRuntime:
         return declared
 
     def _open(self, id: GlobalId, format: RowFormat, dataflow: Dataflow) -> Import:
+        if id.is_logging:
+            return LogImport(self._logs.export(id))
         export = self._exports.get(id)
         if isinstance(export, IndexExport):
             return export.reader(dataflow.reads_from)
@@ -199,9 +205,18 @@ class MemoryRuntime:
                 self._exports.pop(id, None)
                 self._peeks.stop_on(id, dataflow.error or "")
 
+    def _each_installed(self) -> Iterator[Installed]:
+        """Each dataflow once, by the first of its exports."""
+        for id, one in tuple(self._installed.items()):
+            if id == one.description.export_ids[0]:
+                yield Installed(description=one.description, dataflow=one.dataflow, error=one.error)
+
     # --- peeks --------------------------------------------------------------------------------------------
 
     def _start_peek(self, peek: StartPeek) -> None:
+        if peek.id in self._logs.offered:
+            self._peeks.start(peek, self._logs.export(peek.id))
+            return
         export = self._exports.get(peek.id)
         if isinstance(export, IndexExport | ViewExport):
             self._peeks.start(peek, export)

@@ -102,6 +102,11 @@ class SparkSql:
         self._given: pa.Table | None = None
         self._begun = False
 
+    @property
+    def rows_kept(self) -> int:
+        """Of all inputs, and what was last given where that is remembered."""
+        return sum(kept.rows for kept in self._kept) + (self._given.num_rows if self._given is not None else 0)
+
     async def applied(self, changes: Sequence[Batch], at: int) -> Batch:
         batches = [
             (self._keys[place].apply([batch], at) if self._keyed else batch).table
