@@ -19,6 +19,7 @@ from controller.api_values import (
     names_of,
     pb_cluster,
     pb_frontier,
+    pb_function,
     pb_object,
     pb_replica,
     values_of,
@@ -41,7 +42,15 @@ from controller.planning import Relations
 from controller.reads import Answer, Consistency, ReadAt, lookup
 from controller.source_columns import source_columns
 from controller.sql import Column as SqlColumn
-from controller.sql import compile_expression, compile_predicate, compile_query, explain, recomputed
+from controller.sql import (
+    UserFunction,
+    compile_expression,
+    compile_predicate,
+    compile_query,
+    explain,
+    recomputed,
+    user_function,
+)
 from controller.state import State
 from controller.statements import Statement
 from plainsong.codec import to_pb_frontier
@@ -208,6 +217,49 @@ class Api:
         ]
         return pb.ListObjectsResponse(objects=objects)
 
+    # --- functions ----------------------------------------------------------------------------------------
+
+    async def create_function(self, request: pb.CreateFunctionRequest) -> pb.CreateFunctionResponse:
+        if request.nondeterministic:
+            raise InvalidRequest(
+                f"function {request.name} is declared as nondeterministic",
+                detail="what is maintained must give the same answer on every replica and every time",
+                hint="let a column hold what differs from time to time, and give it to the function",
+                reason="NONDETERMINISTIC",
+            )
+        function = user_function(
+            request.name,
+            request.source,
+            tuple((argument.name, argument.type) for argument in request.args),
+            request.returns,
+            tuple((column.name, column.type) for column in request.columns),
+        )
+
+        def plan(state: State) -> Statement[UserFunction]:
+            existing = state.functions.get(request.name) if request.if_not_exists else None
+            if existing is not None:
+                return Statement(result=existing)
+            return statements.create_function(state, function, replace=request.replace)
+
+        return await self._execute(
+            request,
+            pb.CreateFunctionResponse,
+            plan,
+            lambda made: pb.CreateFunctionResponse(function=pb_function(made)),
+        )
+
+    async def drop_function(self, request: pb.DropFunctionRequest) -> pb.DropFunctionResponse:
+        def plan(state: State) -> Statement[str]:
+            if request.if_exists and request.name not in state.functions:
+                return Statement(result="")
+            return statements.drop_function(state, request.name)
+
+        return await self._execute(request, pb.DropFunctionResponse, plan)
+
+    async def list_functions(self, _request: pb.ListFunctionsRequest) -> pb.ListFunctionsResponse:
+        functions = self._controller.state.functions
+        return pb.ListFunctionsResponse(functions=[pb_function(functions[name]) for name in sorted(functions)])
+
     # --- rows ---------------------------------------------------------------------------------------------
 
     async def insert_rows(self, request: pb.InsertRowsRequest) -> pb.InsertRowsResponse:
@@ -297,7 +349,7 @@ class Api:
         else:
             # Where it would run decides only which indexes it reads; with several clusters it reads none.
             only = next(iter(state.clusters)) if len(state.clusters) == 1 else None
-            compiled = compile_query(request.sql, Relations(state, only, logging=True))
+            compiled = compile_query(request.sql, Relations(state, only, logging=True), functions=state.functions)
             plan, reads, columns = compiled.plan, compiled.reads, compiled.columns
         return pb.ExplainResponse(
             plan=explain(plan, names),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from controller.controller import Controller
 from controller.objects import CatalogObject, ObjectKind
-from controller.sql import Column
+from controller.sql import Column, UserFunction
 from plainsong.codec import to_pb_frontier, to_pb_id
 from plainsong.v1 import controller_pb2 as pb
 from reconcile.frontiers import MINIMUM
@@ -50,6 +50,18 @@ def pb_object(controller: Controller, object: CatalogObject) -> pb.Object:
         error=next((error for error in errors if error), ""),
         status=_source_status(controller, object) if object.kind is ObjectKind.SOURCE else "",
         strict_incremental=object.strict_incremental,
+        functions=[function.plan_name for function in object.functions],
+    )
+
+
+def pb_function(function: UserFunction) -> pb.Function:
+    return pb.Function(
+        name=function.name,
+        version=function.version,
+        args=[pb.Column(name=name, type=type) for name, type in function.args],
+        returns="" if function.is_table else function.returns,
+        columns=[pb.Column(name=name, type=type) for name, type in function.columns],
+        source=function.source,
     )
 
 

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 
+from controller.sql import UserFunction, stored_function
 from reconcile.ids import GlobalId
 
 
@@ -48,6 +49,8 @@ class CatalogObject:
     imports: tuple[GlobalId, ...] = ()
     #: Of a source: its type and options.
     options: tuple[tuple[str, str], ...] = ()
+    #: Functions of users that its text calls, in the versions that there were.
+    functions: tuple[UserFunction, ...] = ()
     #: Refused at creation unless nothing of it is computed anew; its plan is what it was then.
     strict_incremental: bool = False
 
@@ -85,6 +88,7 @@ class CatalogObject:
                 "imports": [str(id) for id in self.imports],
                 "options": [list(option) for option in self.options],
                 "strict_incremental": self.strict_incremental,
+                "functions": [function.definition() for function in self.functions],
             },
             sort_keys=True,
         )
@@ -108,6 +112,7 @@ def stored_object(id: GlobalId, name: str, kind: str, definition: str) -> Catalo
         reads=tuple(GlobalId.parse(id) for id in fields["reads"]),
         imports=tuple(GlobalId.parse(id) for id in fields["imports"]),
         options=tuple((name, value) for name, value in fields["options"]),
-        # Objects that are older than the option do without.
+        # Objects that are older than these do without.
+        functions=tuple(stored_function(definition) for definition in fields.get("functions", ())),
         strict_incremental=fields.get("strict_incremental", False),
     )

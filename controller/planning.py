@@ -59,7 +59,10 @@ class Relations:
         for index in self._state.catalog.indexes_on(object.id):
             if index.cluster == self._cluster:
                 return _collection(index.id, columns)
-        compiled = compile_query(object.sql, Relations(self._state, self._cluster, reader=object.id), allow_order=False)
+        # With the functions of its making: those that there are now are for what is made now.
+        functions = {function.name: function for function in object.functions}
+        known = Relations(self._state, self._cluster, reader=object.id)
+        compiled = compile_query(object.sql, known, allow_order=False, functions=functions)
         return Relation(id=None, columns=columns, plan=compiled.plan, reads=compiled.reads)
 
 

@@ -142,7 +142,8 @@ class Reads:
 
     def compiled(self, sql: str, cluster: str) -> CompiledQuery:
         self._engine.state.cluster(cluster)
-        return compile_query(sql, Relations(self._engine.state, cluster, logging=True))
+        state = self._engine.state
+        return compile_query(sql, Relations(state, cluster, logging=True), functions=state.functions)
 
     async def _rows(
         self,

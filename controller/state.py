@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from controller.catalog import Catalog
 from controller.cluster import Cluster
 from controller.objects import stored_object
+from controller.sql import UserFunction, stored_function
 from controller.store.changes import (
     Change,
     Channel,
     ClusterDropped,
     ClusterPut,
+    FunctionDropped,
+    FunctionPut,
     IdsAllotted,
     LogAppended,
     ObjectDropped,
@@ -57,6 +60,8 @@ class State:
 
     def __init__(self) -> None:
         self.catalog = Catalog()
+        #: Functions that users registered, by name.
+        self.functions: dict[str, UserFunction] = {}
         self.clusters: dict[str, ClusterRecord] = {}
         self.next_replica = 1
         self.writer_epochs: dict[GlobalId, WriterEpoch] = {}
@@ -87,6 +92,10 @@ class State:
                 self.catalog.drop(id)
             case IdsAllotted(kind=kind, next=next):
                 self.catalog.allot(kind, next)
+            case FunctionPut(name=name, definition=definition):
+                self.functions[name] = stored_function(definition)
+            case FunctionDropped(name=name):
+                del self.functions[name]
             case ClusterPut(name=name):
                 if name not in self.clusters:
                     self.clusters[name] = ClusterRecord(machine=Cluster(name, self.writer_epochs))
@@ -121,6 +130,8 @@ def restored(loaded: Loaded) -> State:
         state.catalog.allot(kind, next)
     for put in sorted(loaded.objects.values(), key=lambda put: put.id.number):
         state.catalog.put(stored_object(put.id, put.name, put.kind, put.definition))
+    for name, definition in sorted(loaded.functions.items()):
+        state.apply(FunctionPut(name=name, definition=definition))
     for name, definition in loaded.clusters.items():
         state.apply(ClusterPut(name=name, definition=definition))
     for replica in loaded.replicas.values():

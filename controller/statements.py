@@ -11,12 +11,21 @@ from typing import Generic, TypeVar
 
 from controller.objects import CatalogObject, ObjectColumn, ObjectKind
 from controller.planning import Relations
-from controller.sql import Column, compile_columns, compile_query, refuse_recomputed, validate_name
+from controller.sql import (
+    Column,
+    UserFunction,
+    compile_columns,
+    compile_query,
+    refuse_recomputed,
+    validate_name,
+)
 from controller.state import ReplicaRecord, State
 from controller.store.changes import (
     Change,
     ClusterDropped,
     ClusterPut,
+    FunctionDropped,
+    FunctionPut,
     IdsAllotted,
     ObjectDropped,
     ObjectPut,
@@ -42,6 +51,8 @@ Result = TypeVar("Result")
 
 #: Columns of one table.
 COLUMNS_MAX = 4_096
+#: Functions that users registered.
+FUNCTIONS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +272,7 @@ def _require_addable(object: CatalogObject, column: Column) -> None:
 
 def create_view(state: State, name: str, sql: str, *, strict: bool = False) -> Statement[CatalogObject]:
     _require_free(state, name)
-    compiled = compile_query(sql, Relations(state, None), allow_order=False, strict=strict)
+    compiled = compile_query(sql, Relations(state, None), allow_order=False, strict=strict, functions=state.functions)
     view = CatalogObject(
         id=state.catalog.next_id("u"),
         name=name,
@@ -269,6 +280,7 @@ def create_view(state: State, name: str, sql: str, *, strict: bool = False) -> S
         columns=_object_columns(compiled.columns),
         sql=sql,
         reads=_named_reads(state, compiled.names),
+        functions=compiled.functions,
         strict_incremental=strict,
     )
     return Statement(result=view, changes=_put(view), created=(view,))
@@ -279,7 +291,9 @@ def create_materialized_view(
 ) -> Statement[CatalogObject]:
     _require_free(state, name)
     state.cluster(cluster)
-    compiled = compile_query(sql, Relations(state, cluster), allow_order=False, strict=strict)
+    compiled = compile_query(
+        sql, Relations(state, cluster), allow_order=False, strict=strict, functions=state.functions
+    )
     id = state.catalog.next_id("u")
     view = CatalogObject(
         id=id,
@@ -289,6 +303,7 @@ def create_materialized_view(
         cluster=cluster,
         sql=sql,
         reads=_named_reads(state, compiled.names),
+        functions=compiled.functions,
         imports=compiled.reads,
         strict_incremental=strict,
     )
@@ -324,6 +339,24 @@ def create_index(
         strict_incremental=strict,
     )
     return _dataflow_statement(index, relation.plan, Index(id=id, key=index.key), as_of)
+
+
+def create_function(state: State, function: UserFunction, *, replace: bool) -> Statement[UserFunction]:
+    """A function for what is made from now on; what was made before keeps the version it has."""
+    if function.name in state.functions and not replace:
+        raise InvalidRequest(
+            f"there is a function named {function.name} already", hint="choose another name, or say replace"
+        )
+    if function.name not in state.functions and len(state.functions) >= FUNCTIONS_MAX:
+        raise InvalidRequest(f"there are {FUNCTIONS_MAX} functions already", hint="drop those that nobody needs")
+    return Statement(result=function, changes=(FunctionPut(name=function.name, definition=function.definition()),))
+
+
+def drop_function(state: State, name: str) -> Statement[str]:
+    if name not in state.functions:
+        known = ", ".join(sorted(state.functions)[:8]) or "none yet"
+        raise InvalidRequest(f"there is no function named {name!r}", hint=f"functions are: {known}")
+    return Statement(result=name, changes=(FunctionDropped(name=name),))
 
 
 def drop_object(state: State, name: str, *, cascade: bool) -> Statement[tuple[str, ...]]:

@@ -27,3 +27,5 @@ OUTBOX_BYTES_MAX = 256 * 1024 * 1024
 RESULT_BYTES_MAX = 24 * 1024 * 1024
 #: Rows in one message to a client.
 CHUNK_BYTES_MAX = 1024 * 1024
+#: The source of one function that a user registers; every plan that calls it carries it.
+FUNCTION_BYTES_MAX = 64 * 1024

@@ -7,6 +7,7 @@ from controller.sql.names import compile_columns, validate_name
 from controller.sql.refusals import NotYet
 from controller.sql.relations import Catalog, Column, CompiledQuery, Ordering, Relation
 from controller.sql.strategies import recomputed, refuse_recomputed
+from controller.sql.user_functions import UserFunction, stored_function, user_function
 
 __all__ = [
     "Catalog",
@@ -15,6 +16,7 @@ __all__ = [
     "NotYet",
     "Ordering",
     "Relation",
+    "UserFunction",
     "compile_columns",
     "compile_expression",
     "compile_predicate",
@@ -22,5 +24,7 @@ __all__ = [
     "explain",
     "recomputed",
     "refuse_recomputed",
+    "stored_function",
+    "user_function",
     "validate_name",
 ]

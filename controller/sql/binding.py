@@ -15,6 +15,7 @@ from controller.sql.names import column_reference, same_name, shown
 from controller.sql.refusals import SqlText, did_you_mean
 from controller.sql.relations import Column
 from controller.sql.type_rules import UNKNOWN, VOID, common_type
+from controller.sql.user_functions import UserFunction
 from controller.sql.writing import spark_text
 from plainsong.types import array_of, element_type, is_nested, struct_fields
 from reconcile.errors import InvalidRequest
@@ -242,7 +243,7 @@ class Binder:
     #: What the names of lambda parameters stand for.
     variables: Mapping[str, Bound] = field(default_factory=dict)
     #: Functions that users registered.
-    functions: frozenset[str] = frozenset()
+    functions: "Mapping[str, UserFunction]" = field(default_factory=dict)
     #: Windows that the SELECT gives names to.
     windows: Mapping[str, exp.Expr] = field(default_factory=dict)
 

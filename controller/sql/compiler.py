@@ -10,6 +10,9 @@ text that Spark runs: for single rows (``sql_linear``), for the rows of touched 
 answer never depends on the order in which rows come: see ``aggregates`` and ``windows``.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from sqlglot import exp
 
 from controller.sql import plans
@@ -24,6 +27,7 @@ from controller.sql.refusals import SqlText
 from controller.sql.relations import Catalog, CompiledQuery, Ordering
 from controller.sql.steadiness import refuse_unsteady
 from controller.sql.strategies import refuse_recomputed
+from controller.sql.user_functions import UserFunction, with_functions
 from controller.sql.writing import spark_text
 from reconcile.errors import InvalidRequest
 
@@ -34,20 +38,20 @@ def compile_query(
     *,
     allow_order: bool = True,
     strict: bool = False,
-    functions: frozenset[str] = frozenset(),
+    functions: Mapping[str, UserFunction] = MappingProxyType({}),
 ) -> CompiledQuery:
     """Compiles one query.
 
     ``allow_order`` lets it end with an ORDER BY and LIMIT that are not part of the plan; in a view, LIMIT is part of
     the plan. ``strict`` refuses what would be computed anew with each change. ``functions`` are those that users
-    registered, in lower case.
+    registered, by name.
     """
     text = SqlText(text=sql)
     return guarded(lambda: _compile(text, names, allow_order=allow_order, strict=strict, functions=functions))
 
 
 def _compile(
-    sql: SqlText, names: Catalog, *, allow_order: bool, strict: bool, functions: frozenset[str]
+    sql: SqlText, names: Catalog, *, allow_order: bool, strict: bool, functions: Mapping[str, UserFunction]
 ) -> CompiledQuery:
     tree = parse_statement(sql)
     refuse_unsteady(sql, tree)
@@ -67,14 +71,18 @@ def _compile(
     plans.check_size(compiled.node)
     if strict:
         refuse_recomputed(compiled.node)
+    plan, used = with_functions(compiled.node, functions)
+    if used:
+        plans.check_size(plan)
     return CompiledQuery(
-        plan=compiled.node,
+        plan=plan,
         columns=compiled.columns,
         reads=tuple(dict.fromkeys(plans.reads(compiled.node))),
         names=queries.names,
         order=_order(sql, order, compiled) if order is not None else None,
         limit=row_count(sql, limit) if limit is not None else None,
         text=canonical,
+        functions=used,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from controller.sql.aggregates import bind_aggregate, bind_filtered, bind_within
-from controller.sql.binding import GENERAL, Binder, Bound, Handler, field_of, marked, sql_text
+from controller.sql.binding import GENERAL, Binder, Bound, Handler, cast_to, field_of, marked, sql_text
 from controller.sql.names import column_reference, shown
 from controller.sql.refusals import did_you_mean
 from controller.sql.spark_functions import (
@@ -22,7 +22,8 @@ from controller.sql.spark_functions import (
     WINDOW_ONLY,
     result_type,
 )
-from controller.sql.type_rules import INTERVAL, UNKNOWN, common_type
+from controller.sql.type_rules import INTERVAL, UNKNOWN, VOID, common_type
+from controller.sql.user_functions import UserFunction
 from controller.sql.windows import bind_window
 from plainsong.types import array_of, arrow_type, element_type, is_nested, map_of, map_types, struct_of, type_name
 from reconcile.errors import InvalidRequest
@@ -61,6 +62,11 @@ def called(node: exp.Expr) -> str:
 
 def _call(binder: Binder, node: exp.Expr) -> Bound:
     name = called(node)
+    if (function := binder.functions.get(name)) is not None:
+        if function.is_table:
+            hint = f"it gives rows: put it in FROM, as in LATERAL VIEW {name}(...) or LATERAL {name}(...)"
+            raise binder.sql.refusal(node, f"{name} cannot stand here", hint=hint)
+        return user_call(binder, node, function)
     if name in AGGREGATE_NAMES or name in ORDER_BOUND:
         return bind_aggregate(binder, node, name)
     if name in GENERATORS:
@@ -68,12 +74,34 @@ def _call(binder: Binder, node: exp.Expr) -> Bound:
         raise binder.sql.refusal(node, f"{name} cannot stand here", hint=hint)
     if name in WINDOW_ONLY:
         raise binder.sql.refusal(node, f"{name} needs a window", hint=f"as in {name}(...) OVER (PARTITION BY ...)")
-    if name not in KNOWN and name not in binder.functions:
-        raise binder.sql.refusal(
-            node, f"unknown function {shown(name or node.key)}", hint=did_you_mean(name, KNOWN | binder.functions)
-        )
+    if name not in KNOWN:
+        known = KNOWN | binder.functions.keys()
+        raise binder.sql.refusal(node, f"unknown function {shown(name or node.key)}", hint=did_you_mean(name, known))
     tree, parts = bound_parts(binder, node, name)
     return _general(tree, _type(name, parts))
+
+
+def user_call(binder: Binder, node: exp.Expr, function: UserFunction) -> Bound:
+    """A call of a function that a user registered, of the version that there is now, with arguments of its types."""
+    name, written = function.name, list(node.expressions)
+    if len(written) != len(function.args):
+        takes = ", ".join(f"{argument} {type}" for argument, type in function.args)
+        raise binder.sql.refusal(
+            node, f"{name} takes {len(function.args)} arguments, not {len(written)}", hint=f"it is {name}({takes})"
+        )
+    if binder.variables:
+        raise binder.sql.refusal(
+            node, f"{name} cannot be called in a lambda", hint="take the array apart with explode, and call it then"
+        )
+    trees = []
+    for child, (argument, type) in zip(written, function.args, strict=True):
+        bound = binder.bind(child)
+        if bound.type not in (UNKNOWN, VOID) and common_type(bound.type, type) != type:
+            raise binder.sql.refusal(
+                child, f"{argument} of {name} is {type}, not {bound.type}", hint=f"use CAST(... AS {type.upper()})"
+            )
+        trees.append(cast_to(bound, type).tree.copy())
+    return _general(exp.Anonymous(this=function.plan_name, expressions=trees), function.returns)
 
 
 def _type(name: str, parts: Sequence[Bound]) -> str:

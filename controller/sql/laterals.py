@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from controller.sql.binding import Binder, Binding, Bound, Compiled, ScopeColumn
+from controller.sql.general import user_call
 from controller.sql.names import duplicate_name, shown, unused_name, validate_column_name
 from controller.sql.relations import Column
 from controller.sql.spark_functions import GENERATORS
@@ -41,6 +42,10 @@ def generator_name(node: exp.Expr) -> str:
 
 def generated(binder: Binder, lateral: exp.Expr, taken: set[str]) -> Generated:
     """One LATERAL VIEW; ``taken`` are plan names in use, in lower case, and then has its own."""
+    function = binder.functions.get(lateral.this.name.lower()) if isinstance(lateral.this, exp.Anonymous) else None
+    if function is not None and function.is_table:
+        bound = user_call(binder, lateral.this, function)
+        return _generated(binder, lateral, taken, "inline", bound, function.columns)
     call = generator_name(lateral.this)
     if call.removesuffix("_outer") not in ("explode", "posexplode", "inline"):
         raise binder.sql.not_yet(
@@ -57,6 +62,12 @@ def generated(binder: Binder, lateral: exp.Expr, taken: set[str]) -> Generated:
         raise binder.sql.refusal(
             lateral.this, f"{call} does not apply to {bound.type}", hint="it takes arrays and maps, inline of structs"
         )
+    return _generated(binder, lateral, taken, call, bound, columns)
+
+
+def _generated(
+    binder: Binder, lateral: exp.Expr, taken: set[str], call: str, bound: Bound, columns: Sequence[tuple[str, str]]
+) -> Generated:
     table = lateral.args.get("alias")
     given = [identifier.name for identifier in (table.args.get("columns") or [])] if table is not None else []
     if given and len(given) != len(columns):

@@ -16,6 +16,7 @@ from controller.sql.sources import Source, check_aliases
 from controller.sql.stages import alias, name_text, projected, sql_stage
 from controller.sql.subqueries import Inner
 from controller.sql.type_rules import common_type
+from controller.sql.user_functions import UserFunction
 from plainsong.logs import NAMESPACE
 from reconcile.errors import InvariantBroken
 from reconcile.plan_tree import Node
@@ -60,7 +61,7 @@ _KINDS = {
 class QueryCompiler:
     """Compiles the queries of one text; ``names`` are the relations that it reads, in order of first appearance."""
 
-    def __init__(self, sql: SqlText, catalog: Catalog, functions: frozenset[str] = frozenset()) -> None:
+    def __init__(self, sql: SqlText, catalog: Catalog, functions: Mapping[str, UserFunction]) -> None:
         self._sql = sql
         self._catalog = catalog
         self._functions = functions

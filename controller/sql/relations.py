@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from reconcile.ids import GlobalId
 from reconcile.plan_tree import Node, PlanValue
+
+if TYPE_CHECKING:
+    # Which names functions and columns may bear is decided together, and columns are made here.
+    from controller.sql.user_functions import UserFunction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,3 +73,5 @@ class CompiledQuery:
     order: tuple[Ordering, ...] | None
     limit: int | None
     text: str
+    #: Functions of users that the text itself calls.
+    functions: "tuple[UserFunction, ...]" = ()

@@ -3,8 +3,9 @@
 FROM, generators, WHERE, GROUP BY, HAVING, windows, QUALIFY, the select list, DISTINCT.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from sqlglot import exp
 
@@ -34,6 +35,7 @@ from controller.sql.sources import Source, columns_of
 from controller.sql.stages import filtered, projected
 from controller.sql.subqueries import Attachment, Inner, Subqueries
 from controller.sql.type_rules import INTERVAL, UNKNOWN, VOID
+from controller.sql.user_functions import UserFunction
 from controller.sql.windows import windowed
 
 _NO_AGGREGATES = {
@@ -62,7 +64,7 @@ class SelectCompiler:
         *,
         laterals: Sequence[exp.Expr] = (),
         outer: Scope | None = None,
-        functions: frozenset[str] = frozenset(),
+        functions: Mapping[str, UserFunction] = MappingProxyType({}),
         order: Sequence[exp.Expr] = (),
         is_ordered: bool = False,
     ) -> None:

@@ -49,6 +49,22 @@ class IdsAllotted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionPut:
+    """The function ``name`` is defined so; replaces its definition."""
+
+    name: str
+    #: JSON text, never looked into by the store.
+    definition: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionDropped:
+    """The function is gone, and its name is free."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPut:
     """The cluster ``name`` exists, with empty logs if it is new; replaces its definition."""
 
@@ -116,6 +132,8 @@ Change = (
     | ObjectPut
     | ObjectDropped
     | IdsAllotted
+    | FunctionPut
+    | FunctionDropped
     | ClusterPut
     | ClusterDropped
     | ReplicaPut

@@ -12,6 +12,8 @@ from controller.store.changes import (
     Channel,
     ClusterDropped,
     ClusterPut,
+    FunctionDropped,
+    FunctionPut,
     IdsAllotted,
     LogAppended,
     ObjectDropped,
@@ -41,6 +43,7 @@ class Effects:
         #: Clusters whose earlier log and replicas go; done before anything of this group is inserted.
         self.dropped_clusters: dict[str, None] = {}
         self.objects: dict[GlobalId, ObjectPut | None] = {}
+        self.functions: dict[str, str | None] = {}
         self.clusters: dict[str, str | None] = {}
         self.replicas: dict[ReplicaId, ReplicaPut | None] = {}
         self.counters: dict[str, int] = {}
@@ -80,6 +83,10 @@ class Effects:
                 self.counters[kind] = next
             case ReplicaIdsAllotted(next=next):
                 self.counters[REPLICA_COUNTER] = next
+            case FunctionPut(name=name, definition=definition):
+                self.functions[name] = definition
+            case FunctionDropped(name=name):
+                self.functions[name] = None
             case ClusterPut(name=name, definition=definition):
                 self.clusters[name] = definition
             case ClusterDropped(name=name):

@@ -57,6 +57,7 @@ class Loaded:
 
     objects: Mapping[GlobalId, ObjectPut]
     #: Definition by name.
+    functions: Mapping[str, str]
     clusters: Mapping[str, str]
     replicas: Mapping[ReplicaId, ReplicaPut]
     #: The first id of each kind that was never allotted; 1 at first.

@@ -15,6 +15,8 @@ from controller.store.changes import (
     Channel,
     ClusterDropped,
     ClusterPut,
+    FunctionDropped,
+    FunctionPut,
     IdsAllotted,
     LogAppended,
     ObjectDropped,
@@ -63,6 +65,7 @@ class Ledger:
         #: ``_names`` and ``_objects`` are inverse to each other.
         self._objects: dict[GlobalId, str] = {id: put.name for id, put in loaded.objects.items()}
         self._names: dict[str, GlobalId] = {name: id for id, name in self._objects.items()}
+        self._functions: dict[str, None] = dict.fromkeys(loaded.functions)
         self._clusters: dict[str, None] = dict.fromkeys(loaded.clusters)
         self._replicas: dict[ReplicaId, str] = {id: put.cluster for id, put in loaded.replicas.items()}
         self._counters: dict[str, int] = {str(kind): next for kind, next in loaded.next_ids.items()}
@@ -135,6 +138,14 @@ class Ledger:
                 self._rise(self._counters, kind, next, f"the next id of kind {kind}")
             case ReplicaIdsAllotted(next=next):
                 self._rise(self._counters, REPLICA_COUNTER, next, "the next replica id")
+            case FunctionPut(name=name, definition=definition):
+                _check_name(name)
+                _check_text(definition)
+                self._set(self._functions, name, None)
+            case FunctionDropped(name=name):
+                if name not in self._functions:
+                    raise _broken("an unknown function was dropped", name)
+                self._delete(self._functions, name)
             case ClusterPut(name=name):
                 _check_name(name)
                 _check_text(change.definition)

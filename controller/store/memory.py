@@ -29,6 +29,7 @@ class MemoryDisk:
         self.holder = ""
         self.beats = 0
         self.objects: dict[GlobalId, ObjectPut] = {}
+        self.functions: dict[str, str] = {}
         self.clusters: dict[str, str] = {}
         self.replicas: dict[ReplicaId, ReplicaPut] = {}
         self.counters: dict[str, int] = {}
@@ -45,6 +46,7 @@ class MemoryDisk:
             for channel in Channel:
                 self.logs.pop((cluster, channel), None)
         _merge(self.objects, effects.objects)
+        _merge(self.functions, effects.functions)
         _merge(self.clusters, effects.clusters)
         _merge(self.replicas, effects.replicas)
         _merge(self.writer_epochs, effects.writer_epochs)
@@ -67,6 +69,7 @@ class MemoryDisk:
         kinds: tuple[CollectionKind, ...] = ("s", "u", "t", "l")
         return Loaded(
             objects=dict(self.objects),
+            functions=dict(self.functions),
             clusters=dict(self.clusters),
             replicas=dict(self.replicas),
             next_ids={kind: self.counters.get(kind, 1) for kind in kinds},

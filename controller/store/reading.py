@@ -32,6 +32,7 @@ def read(connection: Connection, epoch: Epoch | None, *, bodies: bool = True) ->
         logs = _logs(connection, clusters, bodies)
         loaded = Loaded(
             objects=_objects(connection),
+            functions={row.name: row.definition for row in connection.execute(select(tables.functions))},
             clusters=clusters,
             replicas=_replicas(connection),
             next_ids={kind: counters.get(kind, 1) for kind in _KINDS},

@@ -53,6 +53,11 @@ catalog = Table(
     Column("definition", Text, nullable=False),
 )
 
+#: Functions that users registered, as they are now; whoever uses one keeps the version it was made with.
+functions = Table(
+    "functions", metadata, Column("name", Text, primary_key=True), Column("definition", Text, nullable=False)
+)
+
 clusters = Table(
     "clusters", metadata, Column("name", Text, primary_key=True), Column("definition", Text, nullable=False)
 )

@@ -56,6 +56,12 @@ def write(connection: Connection, effects: Effects) -> None:
     )
     _replace(
         connection,
+        tables.functions.c.name,
+        list(effects.functions),
+        [(name, definition) for name, definition in effects.functions.items() if definition is not None],
+    )
+    _replace(
+        connection,
         tables.clusters.c.name,
         list(effects.clusters),
         [(name, definition) for name, definition in effects.clusters.items() if definition is not None],

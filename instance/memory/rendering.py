@@ -130,6 +130,11 @@ class Renderer:
         try:
             rule = self._rules[plan.op]
         except KeyError:
+            if called := fields.get("functions"):
+                raise InvalidRequest(
+                    f"function {called[0][1]} is in Python, which this runtime does not run",
+                    hint="use a cluster that runs on Spark",
+                ) from None
             raise InvalidRequest(
                 f"operator {plan.op!r} is not supported by this runtime", hint="use a cluster that runs on Spark"
             ) from None

@@ -6,7 +6,7 @@ the JVM out of memory.
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TypeAlias
@@ -30,12 +30,31 @@ _numbers = count(1)
 Tables: TypeAlias = Mapping[str, pa.Table]
 
 
+#: Makes a session ready for a text.
+Prepare: TypeAlias = Callable[[SparkSession], None]
+
+
+def _nothing(session: SparkSession) -> None:
+    """Most texts need no more than Spark has."""
+
+
 class Evaluation:
     """Computes what ``text`` gives over tables named by ``aliases``; one call at a time."""
 
-    def __init__(self, host: SparkHost, scratch: Path, *, text: str, aliases: Sequence[str], format: RowFormat) -> None:
+    def __init__(
+        self,
+        host: SparkHost,
+        scratch: Path,
+        *,
+        text: str,
+        aliases: Sequence[str],
+        format: RowFormat,
+        prepare: Prepare = _nothing,
+    ) -> None:
+        """``prepare`` is called with the session before the text is."""
         self._host = host
         self._scratch = scratch
+        self._prepare = prepare
         self._format = format
         number = next(_numbers)
         self._sides = [_Side(text, aliases, f"plainsong_{number}_{side}") for side in range(2)]
@@ -47,6 +66,7 @@ class Evaluation:
     def _evaluated(self, session: SparkSession, before: Tables | None, after: Tables) -> pa.Table:
         folder = Path(tempfile.mkdtemp(dir=self._scratch, prefix="sql-"))
         try:
+            self._prepare(session)
             texts = list[str]()
             for side, tables, diff in zip(self._sides, (after, before), (1, -1), strict=True):
                 if tables is not None:

@@ -14,7 +14,7 @@ from instance.memory.expression import column
 from instance.memory.logic import together
 from instance.memory.operators import Project
 from instance.memory.rows import RowFormat, row_format
-from instance.spark.evaluation import Evaluation
+from instance.spark.evaluation import Evaluation, Prepare
 from instance.spark.kept import Kept
 from instance.spark.session import SparkHost
 from instance.spine.spine import Spine
@@ -30,13 +30,27 @@ class SparkLinear:
 
     linear = True
 
-    def __init__(self, host: SparkHost, scratch: Path, *, alias: str, text: str, format: RowFormat) -> None:
+    def __init__(
+        self,
+        host: SparkHost,
+        scratch: Path,
+        *,
+        alias: str,
+        text: str,
+        format: RowFormat,
+        prepare: Prepare = lambda _: None,
+    ) -> None:
         self.format = format
         self._alias = alias
         at, by = (_unused(name, format.names) for name in ("_at", "_by"))
         with_steps = row_format((*format.names, at, by), (*format.types, pa.int64(), pa.int64()))
         self._evaluation = Evaluation(
-            host, scratch, text=_with_steps(text, alias, at, by), aliases=[alias], format=with_steps
+            host,
+            scratch,
+            text=_with_steps(text, alias, at, by),
+            aliases=[alias],
+            format=with_steps,
+            prepare=prepare,
         )
 
     async def applied(self, changes: Sequence[Batch], at: int) -> Batch:  # noqa: ARG002
@@ -84,7 +98,14 @@ class SparkSql:
     linear = False
 
     def __init__(
-        self, host: SparkHost, scratch: Path, *, inputs: Sequence[SqlInput], text: str, format: RowFormat
+        self,
+        host: SparkHost,
+        scratch: Path,
+        *,
+        inputs: Sequence[SqlInput],
+        text: str,
+        format: RowFormat,
+        prepare: Prepare = lambda _: None,
     ) -> None:
         self.format = format
         self._inputs = tuple(inputs)
@@ -92,7 +113,7 @@ class SparkSql:
         self._keys = _key_operators(self._inputs) if self._keyed else []
         self._key_names = self._keys[0].format.names[len(self._inputs[0].format.names) :] if self._keyed else ()
         self._evaluation = Evaluation(
-            host, scratch, text=text, aliases=[input.alias for input in inputs], format=format
+            host, scratch, text=text, aliases=[input.alias for input in inputs], format=format, prepare=prepare
         )
         self._kept = [
             Kept((self._keys[place] if self._keyed else input).format.schema, self._key_names)

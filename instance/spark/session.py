@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # no types
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
 from instance.spark.settings import PINNED, SparkSettings
@@ -118,6 +118,9 @@ class SparkHost:
 
     def _meaning(self, error: Exception) -> PlainsongError:
         """What an error of Spark says about the query, or about Spark."""
+        if isinstance(error, PythonException) and not self._jvm_ended():
+            # Whatever it says: these are the words of a user's function.
+            return InvalidRequest("a function failed", detail=user_traceback(str(error)))
         if unanswered(error) or self._jvm_ended() or any(sign in str(error) for sign in FATAL):
             return self._died(SparkDead("the JVM is gone or out of memory", detail=_first_line(error)))
         if isinstance(error, PySparkException):
@@ -133,6 +136,21 @@ class SparkHost:
             self._dead = error
             self._on_dead(error)
         return self._dead
+
+
+def user_traceback(text: str) -> str:
+    """The part of a Python worker's traceback that is about the user's function; all of it, where there is none."""
+    lines = text.splitlines()
+    first = next((place for place, line in enumerate(lines) if 'File "<function ' in line), None)
+    if first is None:
+        python = [line for line in lines if not line.startswith(("\tat ", "JVM stacktrace"))]
+        return "\n".join(python[-3:]) if python else text
+    kept = ["Traceback (most recent call last):"]
+    for line in lines[first:]:
+        if line.startswith(("\tat ", "JVM stacktrace")) or not line.strip():
+            break
+        kept.append(line)
+    return "\n".join(kept)
 
 
 def unanswered(error: Exception) -> bool:

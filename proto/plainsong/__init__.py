@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from plainsong.answers import Explanation as Explanation
     from plainsong.answers import Frontiers as Frontiers
     from plainsong.answers import FrontiersRose as FrontiersRose
+    from plainsong.answers import Function as Function
     from plainsong.answers import Interrupted as Interrupted
     from plainsong.answers import LogRecord as LogRecord
     from plainsong.answers import Object as Object
@@ -91,6 +92,7 @@ _HOMES = {
         "Explanation",
         "Frontiers",
         "FrontiersRose",
+        "Function",
         "Interrupted",
         "LogRecord",
         "Object",

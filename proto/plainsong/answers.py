@@ -92,6 +92,21 @@ class Object:
     status: str = ""
     #: It was created so that nothing of it is ever computed anew.
     strict_incremental: bool = False
+    #: Functions of users that its text calls, each by name, an underline and version; it keeps these versions.
+    functions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function in Python; with ``columns`` it gives rows, else a value of the type ``returns``."""
+
+    name: str
+    #: Of its content: source and signature.
+    version: str
+    args: tuple[Column, ...]
+    returns: str
+    columns: tuple[Column, ...]
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

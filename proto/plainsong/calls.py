@@ -22,6 +22,7 @@ from plainsong.answers import (
     Event,
     Explanation,
     Frontiers,
+    Function,
     LogRecord,
     Object,
     ObjectKind,
@@ -34,6 +35,7 @@ from plainsong.answers import (
 from plainsong.arrow_updates import to_ipc
 from plainsong.cursors import Cursor, LogCursor, TailCursor, WatchCursor, as_batch, as_changes
 from plainsong.errors import InvalidRequest
+from plainsong.function_sources import source_of
 from plainsong.retries import TIMEOUT_S
 from plainsong.rows import Insertable, Rows, insertable
 from plainsong.v1 import controller_pb2 as pb
@@ -345,6 +347,59 @@ def objects(kinds: Iterable[ObjectKind | str] = (), *, timeout: float = TIMEOUT_
     return _unary("ListObjects", pb.ListObjectsRequest(kinds=wanted), read, timeout)
 
 
+# --- functions ---
+
+
+def create_function(
+    name: str,
+    function: str | Callable[..., Any],
+    *,
+    args: Columns | Sequence[str] = (),
+    returns: str | Columns,
+    nondeterministic: bool = False,
+    replace: bool = False,
+    if_not_exists: bool = False,
+    timeout: float = TIMEOUT_S,
+    idempotency_key: str | None = None,
+) -> Call[Function]:
+    """Registers a function in Python, for queries on Spark: a ``def``, or source that defines ``name``.
+
+    ``args`` are types, or names with types. ``returns`` is a type; or columns, and then the function gives rows and
+    stands in FROM: ``LATERAL VIEW f(x)``. It must give the same for the same arguments always, and use nothing that
+    is around it. Views keep the version that they were made with.
+    """
+    scalar = returns if isinstance(returns, str) else ""
+    request = pb.CreateFunctionRequest(
+        name=name,
+        source=function if isinstance(function, str) else source_of(function, name),
+        args=_arguments(args),
+        returns=scalar,
+        columns=() if isinstance(returns, str) else _columns(returns),
+        nondeterministic=nondeterministic,
+        replace=replace,
+        if_not_exists=if_not_exists,
+        idempotency_key=_key(idempotency_key),
+    )
+    return _unary("CreateFunction", request, lambda reply: reading.function(reply.function), timeout)
+
+
+def drop_function(
+    name: str, *, if_exists: bool = False, timeout: float = TIMEOUT_S, idempotency_key: str | None = None
+) -> Call[None]:
+    """Drops a function; what was made with it goes on with the version it has."""
+    request = pb.DropFunctionRequest(name=name, if_exists=if_exists, idempotency_key=_key(idempotency_key))
+    return _unary("DropFunction", request, _nothing, timeout)
+
+
+def functions(*, timeout: float = TIMEOUT_S) -> Call[tuple[Function, ...]]:
+    """All functions that were registered, by name."""
+
+    def read(reply: pb.ListFunctionsResponse) -> tuple[Function, ...]:
+        return tuple(reading.function(each) for each in reply.functions)
+
+    return _unary("ListFunctions", pb.ListFunctionsRequest(), read, timeout)
+
+
 # --- rows of tables ---
 
 
@@ -544,6 +599,13 @@ def _columns(columns: Columns) -> list[pb.Column]:
     if isinstance(columns, Mapping):
         columns = columns.items()
     return [_column(each) for each in columns]
+
+
+def _arguments(args: Columns | Sequence[str]) -> list[pb.Column]:
+    if isinstance(args, str):
+        raise InvalidRequest("args must be a list", hint=f"[{args!r}]")
+    listed = list(args.items() if isinstance(args, Mapping) else args)
+    return _columns([(f"arg{place}", each) if isinstance(each, str) else each for place, each in enumerate(listed)])
 
 
 def _column(given: Column | tuple[str, str]) -> pb.Column:

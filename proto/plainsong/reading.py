@@ -16,6 +16,7 @@ from plainsong.answers import (
     Explanation,
     Frontiers,
     FrontiersRose,
+    Function,
     LogRecord,
     Object,
     ObjectAltered,
@@ -142,6 +143,18 @@ def catalog_object(message: controller_pb2.Object) -> Object:
         error=message.error,
         status=message.status,
         strict_incremental=message.strict_incremental,
+        functions=tuple(message.functions),
+    )
+
+
+def function(message: controller_pb2.Function) -> Function:
+    return Function(
+        name=message.name,
+        version=message.version,
+        args=columns(message.args),
+        returns=message.returns,
+        columns=columns(message.columns),
+        source=message.source,
     )
 
 

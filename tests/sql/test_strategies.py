@@ -297,14 +297,3 @@ def test_ties_are_decided_by_all_columns_and_only_where_they_matter() -> None:
     assert "ORDER BY x DESC, b, y)" in placed
     assert "ORDER BY x DESC)" in ranked
     assert "ORDER BY x, b, y ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)" in first
-
-
-def test_functions_that_users_registered_are_known_and_have_no_type() -> None:
-    known = frozenset({"twice"})
-
-    query = compile_query("SELECT CAST(twice(x) AS BIGINT) AS y FROM t", SHAPE_TABLES, functions=known)
-    with pytest.raises(InvalidRequest, match="has no type that is known") as refused:
-        compile_query("SELECT twice(x) AS y FROM t", SHAPE_TABLES, functions=known)
-
-    assert [(column.name, column.type) for column in query.columns] == [("y", "bigint")]
-    assert "CAST" in refused.value.hint

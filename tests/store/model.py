@@ -11,6 +11,8 @@ from controller.store.changes import (
     Channel,
     ClusterDropped,
     ClusterPut,
+    FunctionDropped,
+    FunctionPut,
     IdsAllotted,
     LogAppended,
     ObjectDropped,
@@ -57,6 +59,7 @@ class Model:
     def __init__(self, calls: Sequence[Call] = ()) -> None:
         self.epoch = 1
         self.objects: dict[GlobalId, ObjectPut] = {}
+        self.functions: dict[str, str] = {}
         self.clusters: dict[str, str] = {}
         self.replicas: dict[ReplicaId, ReplicaPut] = {}
         self.counters: dict[str, int] = {}
@@ -102,6 +105,11 @@ class Model:
             name = change.kind if isinstance(change, IdsAllotted) else "replica"
             _require(change.next >= self.counters.get(name, 1))
             self.counters[name] = change.next
+        elif isinstance(change, FunctionPut):
+            self.functions[change.name] = change.definition
+        elif isinstance(change, FunctionDropped):
+            _require(change.name in self.functions)
+            del self.functions[change.name]
         elif isinstance(change, ClusterPut):
             self.clusters[change.name] = change.definition
         elif isinstance(change, ClusterDropped):
@@ -134,6 +142,7 @@ class Model:
         kinds: tuple[CollectionKind, ...] = ("s", "u", "t", "l")
         return Loaded(
             objects=self.objects,
+            functions=self.functions,
             clusters=self.clusters,
             replicas=self.replicas,
             next_ids={kind: self.counters.get(kind, 1) for kind in kinds},
@@ -171,6 +180,8 @@ _changes = st.one_of(
     st.builds(ObjectPut, id=_ids, name=_names, kind=st.just("view"), definition=_names),
     st.builds(ObjectDropped, id=_ids),
     st.builds(IdsAllotted, kind=st.sampled_from(["s", "u"]), next=st.integers(1, 6)),
+    st.builds(FunctionPut, name=_names, definition=_names),
+    st.builds(FunctionDropped, name=_names),
     st.builds(ClusterPut, name=_clusters, definition=_names),
     st.builds(ClusterDropped, name=_clusters),
     st.builds(ReplicaPut, cluster=_clusters, replica=_replicas, definition=_names),

@@ -33,8 +33,8 @@ def test_a_folder_is_looked_at_made_ready_and_looked_at_again(tmp_path: Path) ->
     upgraded = _db("upgrade", "--data", str(data), cwd=tmp_path)
     after = _db("current", "--data", str(data), cwd=tmp_path)
 
-    assert before == (1, "empty (0001 is needed: run plainsong db upgrade)\n", "")
-    assert upgraded == after == (0, "0001 (current)\n", "")
+    assert before == (1, "empty (0002 is needed: run plainsong db upgrade)\n", "")
+    assert upgraded == after == (0, "0002 (current)\n", "")
     assert (data / DATABASE_NAME).exists()
 
 
@@ -42,7 +42,7 @@ def test_a_server_is_named_by_url_or_environment(tmp_path: Path, postgres_url: s
     upgraded = _db("upgrade", "--database", postgres_url, cwd=tmp_path)
     after = _db("current", cwd=tmp_path, PLAINSONG_DATABASE=postgres_url)
 
-    assert upgraded == after == (0, "0001 (current)\n", "")
+    assert upgraded == after == (0, "0002 (current)\n", "")
 
 
 def test_nothing_named_is_a_mistake_of_usage(tmp_path: Path) -> None:
@@ -79,4 +79,4 @@ def test_a_folder_called_controller_where_one_stands_is_not_ours(tmp_path: Path)
         check=False,
     )
 
-    assert (done.returncode, done.stdout) == (0, "0001 (current)\n")
+    assert (done.returncode, done.stdout) == (0, "0002 (current)\n")

@@ -43,9 +43,28 @@ def test_an_empty_database_is_made_ready(url: str) -> None:
 
     upgraded = upgrade(url)
 
-    assert before == Revision(installed=None, needed="0001")
-    assert upgraded == current(url) == require_current(url) == Revision(installed="0001", needed="0001")
+    assert before == Revision(installed=None, needed="0002")
+    assert upgraded == current(url) == require_current(url) == Revision(installed="0002", needed="0002")
     assert upgrade(url) == upgraded
+
+
+def test_a_database_of_the_version_before_is_brought_up_to_date_with_what_it_holds(url: str) -> None:
+    upgrade(url)
+    _execute(url, "DROP TABLE functions")
+    _execute(url, "UPDATE alembic_version SET version_num = '0001'")
+    _execute(url, "INSERT INTO catalog VALUES ('u1', 'v', 'view', '{}')")
+    with pytest.raises(InvalidRequest, match="run plainsong db upgrade"):
+        require_current(url)
+
+    upgraded = upgrade(url)
+
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        kept = connection.execute(text("SELECT name FROM catalog")).scalars().all()
+        functions = connection.execute(text("SELECT name FROM functions")).scalars().all()
+    engine.dispose()
+    assert upgraded.is_current
+    assert (kept, functions) == (["v"], [])
 
 
 def test_the_migrations_make_the_tables_that_the_program_uses(url: str) -> None:

@@ -12,6 +12,8 @@ from controller.store.changes import (
     Channel,
     ClusterDropped,
     ClusterPut,
+    FunctionDropped,
+    FunctionPut,
     IdsAllotted,
     ObjectDropped,
     ReplicaDropped,
@@ -37,6 +39,7 @@ async def test_a_new_place_is_empty(place: Place) -> None:
 
     assert loaded == Loaded(
         objects={},
+        functions={},
         clusters={},
         replicas={},
         next_ids={"s": 1, "u": 1, "t": 1, "l": 1},
@@ -56,6 +59,10 @@ async def test_the_next_controller_finds_everything_that_was_committed(place: Pl
         [
             *beginning("main"),
             view(1, "a", '{"sql": "select 1"}'),
+            FunctionPut(name="f", definition="1"),
+            FunctionPut(name="g", definition=""),
+            FunctionPut(name="f", definition="2"),
+            FunctionDropped(name="g"),
             MAIN,
             WriterEpochAllotted(id=GlobalId("s", 3), epoch=WriterEpoch(4)),
             StepOpened(step=Step(17)),
@@ -70,6 +77,7 @@ async def test_the_next_controller_finds_everything_that_was_committed(place: Pl
 
     assert loaded == Loaded(
         objects={GlobalId("u", 1): view(1, "a", '{"sql": "select 1"}')},
+        functions={"f": "2"},
         clusters={"main": "{}"},
         replicas={ReplicaId(1): MAIN},
         next_ids={"s": 1_000, "u": 1_000, "t": 1, "l": 1},

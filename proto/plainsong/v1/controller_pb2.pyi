@@ -920,6 +920,7 @@ class Object(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     STRICT_INCREMENTAL_FIELD_NUMBER: _builtins.int
+    FUNCTIONS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: Global___ObjectKind.ValueType
     cluster: _builtins.str
@@ -943,6 +944,10 @@ class Object(_message.Message):
     def reads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of what it reads."""
 
+    @_builtins.property
+    def functions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Functions of users that its text calls, each by name, an underline and version; it keeps these versions."""
+
     def __init__(
         self,
         *,
@@ -958,14 +963,200 @@ class Object(_message.Message):
         error: _builtins.str = ...,
         status: _builtins.str = ...,
         strict_incremental: _builtins.bool = ...,
+        functions: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "columns", b"columns", "error", b"error", "id", b"id", "key", b"key", "kind", b"kind", "name", b"name", "on", b"on", "reads", b"reads", "sql", b"sql", "status", b"status", "strict_incremental", b"strict_incremental"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "columns", b"columns", "error", b"error", "functions", b"functions", "id", b"id", "key", b"key", "kind", b"kind", "name", b"name", "on", b"on", "reads", b"reads", "sql", b"sql", "status", b"status", "strict_incremental", b"strict_incremental"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Object: _TypeAlias = Object  # noqa: Y015
+
+@_typing.final
+class CreateFunctionRequest(_message.Message):
+    """--- functions ---"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    ARGS_FIELD_NUMBER: _builtins.int
+    RETURNS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    NONDETERMINISTIC_FIELD_NUMBER: _builtins.int
+    REPLACE_FIELD_NUMBER: _builtins.int
+    IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    source: _builtins.str
+    """Python that defines a function of this name."""
+    returns: _builtins.str
+    """A type of Spark SQL, of a function that gives a value."""
+    nondeterministic: _builtins.bool
+    """Declared, and refused."""
+    replace: _builtins.bool
+    """Put it in place of the one there is; what was made with that keeps it."""
+    if_not_exists: _builtins.bool
+    idempotency_key: _builtins.str
+    @_builtins.property
+    def args(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]: ...
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]:
+        """Or columns, of one that gives rows. Not both."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        source: _builtins.str = ...,
+        args: _abc.Iterable[Global___Column] | None = ...,
+        returns: _builtins.str = ...,
+        columns: _abc.Iterable[Global___Column] | None = ...,
+        nondeterministic: _builtins.bool = ...,
+        replace: _builtins.bool = ...,
+        if_not_exists: _builtins.bool = ...,
+        idempotency_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["args", b"args", "columns", b"columns", "idempotency_key", b"idempotency_key", "if_not_exists", b"if_not_exists", "name", b"name", "nondeterministic", b"nondeterministic", "replace", b"replace", "returns", b"returns", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateFunctionRequest: _TypeAlias = CreateFunctionRequest  # noqa: Y015
+
+@_typing.final
+class CreateFunctionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FUNCTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def function(self) -> Global___Function: ...
+    def __init__(
+        self,
+        *,
+        function: Global___Function | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["function", b"function"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["function", b"function"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateFunctionResponse: _TypeAlias = CreateFunctionResponse  # noqa: Y015
+
+@_typing.final
+class DropFunctionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    IF_EXISTS_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    if_exists: _builtins.bool
+    idempotency_key: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        if_exists: _builtins.bool = ...,
+        idempotency_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "if_exists", b"if_exists", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropFunctionRequest: _TypeAlias = DropFunctionRequest  # noqa: Y015
+
+@_typing.final
+class DropFunctionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropFunctionResponse: _TypeAlias = DropFunctionResponse  # noqa: Y015
+
+@_typing.final
+class ListFunctionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFunctionsRequest: _TypeAlias = ListFunctionsRequest  # noqa: Y015
+
+@_typing.final
+class ListFunctionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FUNCTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def functions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Function]: ...
+    def __init__(
+        self,
+        *,
+        functions: _abc.Iterable[Global___Function] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["functions", b"functions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFunctionsResponse: _TypeAlias = ListFunctionsResponse  # noqa: Y015
+
+@_typing.final
+class Function(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    ARGS_FIELD_NUMBER: _builtins.int
+    RETURNS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    version: _builtins.str
+    """Of its content: source and signature."""
+    returns: _builtins.str
+    source: _builtins.str
+    @_builtins.property
+    def args(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]: ...
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        version: _builtins.str = ...,
+        args: _abc.Iterable[Global___Column] | None = ...,
+        returns: _builtins.str = ...,
+        columns: _abc.Iterable[Global___Column] | None = ...,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["args", b"args", "columns", b"columns", "name", b"name", "returns", b"returns", "source", b"source", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Function: _TypeAlias = Function  # noqa: Y015
 
 @_typing.final
 class InsertRowsRequest(_message.Message):

@@ -104,6 +104,21 @@ class ControllerServiceStub:
                 request_serializer=plainsong_dot_v1_dot_controller__pb2.ListObjectsRequest.SerializeToString,
                 response_deserializer=plainsong_dot_v1_dot_controller__pb2.ListObjectsResponse.FromString,
                 _registered_method=True)
+        self.CreateFunction = channel.unary_unary(
+                '/plainsong.v1.ControllerService/CreateFunction',
+                request_serializer=plainsong_dot_v1_dot_controller__pb2.CreateFunctionRequest.SerializeToString,
+                response_deserializer=plainsong_dot_v1_dot_controller__pb2.CreateFunctionResponse.FromString,
+                _registered_method=True)
+        self.DropFunction = channel.unary_unary(
+                '/plainsong.v1.ControllerService/DropFunction',
+                request_serializer=plainsong_dot_v1_dot_controller__pb2.DropFunctionRequest.SerializeToString,
+                response_deserializer=plainsong_dot_v1_dot_controller__pb2.DropFunctionResponse.FromString,
+                _registered_method=True)
+        self.ListFunctions = channel.unary_unary(
+                '/plainsong.v1.ControllerService/ListFunctions',
+                request_serializer=plainsong_dot_v1_dot_controller__pb2.ListFunctionsRequest.SerializeToString,
+                response_deserializer=plainsong_dot_v1_dot_controller__pb2.ListFunctionsResponse.FromString,
+                _registered_method=True)
         self.InsertRows = channel.unary_unary(
                 '/plainsong.v1.ControllerService/InsertRows',
                 request_serializer=plainsong_dot_v1_dot_controller__pb2.InsertRowsRequest.SerializeToString,
@@ -250,6 +265,25 @@ class ControllerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListObjects(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateFunction(self, request, context):
+        """Functions in Python, for what runs on Spark.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropFunction(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFunctions(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -402,6 +436,21 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.ListObjects,
                     request_deserializer=plainsong_dot_v1_dot_controller__pb2.ListObjectsRequest.FromString,
                     response_serializer=plainsong_dot_v1_dot_controller__pb2.ListObjectsResponse.SerializeToString,
+            ),
+            'CreateFunction': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateFunction,
+                    request_deserializer=plainsong_dot_v1_dot_controller__pb2.CreateFunctionRequest.FromString,
+                    response_serializer=plainsong_dot_v1_dot_controller__pb2.CreateFunctionResponse.SerializeToString,
+            ),
+            'DropFunction': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropFunction,
+                    request_deserializer=plainsong_dot_v1_dot_controller__pb2.DropFunctionRequest.FromString,
+                    response_serializer=plainsong_dot_v1_dot_controller__pb2.DropFunctionResponse.SerializeToString,
+            ),
+            'ListFunctions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFunctions,
+                    request_deserializer=plainsong_dot_v1_dot_controller__pb2.ListFunctionsRequest.FromString,
+                    response_serializer=plainsong_dot_v1_dot_controller__pb2.ListFunctionsResponse.SerializeToString,
             ),
             'InsertRows': grpc.unary_unary_rpc_method_handler(
                     servicer.InsertRows,
@@ -842,6 +891,87 @@ class ControllerService:
             '/plainsong.v1.ControllerService/ListObjects',
             plainsong_dot_v1_dot_controller__pb2.ListObjectsRequest.SerializeToString,
             plainsong_dot_v1_dot_controller__pb2.ListObjectsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateFunction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plainsong.v1.ControllerService/CreateFunction',
+            plainsong_dot_v1_dot_controller__pb2.CreateFunctionRequest.SerializeToString,
+            plainsong_dot_v1_dot_controller__pb2.CreateFunctionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropFunction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plainsong.v1.ControllerService/DropFunction',
+            plainsong_dot_v1_dot_controller__pb2.DropFunctionRequest.SerializeToString,
+            plainsong_dot_v1_dot_controller__pb2.DropFunctionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFunctions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/plainsong.v1.ControllerService/ListFunctions',
+            plainsong_dot_v1_dot_controller__pb2.ListFunctionsRequest.SerializeToString,
+            plainsong_dot_v1_dot_controller__pb2.ListFunctionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -52,6 +52,10 @@ class ControllerServiceStub:
     AddColumns: _grpc.UnaryUnaryMultiCallable[_controller_pb2.AddColumnsRequest, _controller_pb2.AddColumnsResponse]
     DropObject: _grpc.UnaryUnaryMultiCallable[_controller_pb2.DropObjectRequest, _controller_pb2.DropObjectResponse]
     ListObjects: _grpc.UnaryUnaryMultiCallable[_controller_pb2.ListObjectsRequest, _controller_pb2.ListObjectsResponse]
+    CreateFunction: _grpc.UnaryUnaryMultiCallable[_controller_pb2.CreateFunctionRequest, _controller_pb2.CreateFunctionResponse]
+    """Functions in Python, for what runs on Spark."""
+    DropFunction: _grpc.UnaryUnaryMultiCallable[_controller_pb2.DropFunctionRequest, _controller_pb2.DropFunctionResponse]
+    ListFunctions: _grpc.UnaryUnaryMultiCallable[_controller_pb2.ListFunctionsRequest, _controller_pb2.ListFunctionsResponse]
     InsertRows: _grpc.UnaryUnaryMultiCallable[_controller_pb2.InsertRowsRequest, _controller_pb2.InsertRowsResponse]
     """Rows of tables. Acknowledged means durable."""
     UpdateRows: _grpc.UnaryUnaryMultiCallable[_controller_pb2.UpdateRowsRequest, _controller_pb2.UpdateRowsResponse]
@@ -87,6 +91,10 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     AddColumns: _aio.UnaryUnaryMultiCallable[_controller_pb2.AddColumnsRequest, _controller_pb2.AddColumnsResponse]  # type: ignore[assignment]
     DropObject: _aio.UnaryUnaryMultiCallable[_controller_pb2.DropObjectRequest, _controller_pb2.DropObjectResponse]  # type: ignore[assignment]
     ListObjects: _aio.UnaryUnaryMultiCallable[_controller_pb2.ListObjectsRequest, _controller_pb2.ListObjectsResponse]  # type: ignore[assignment]
+    CreateFunction: _aio.UnaryUnaryMultiCallable[_controller_pb2.CreateFunctionRequest, _controller_pb2.CreateFunctionResponse]  # type: ignore[assignment]
+    """Functions in Python, for what runs on Spark."""
+    DropFunction: _aio.UnaryUnaryMultiCallable[_controller_pb2.DropFunctionRequest, _controller_pb2.DropFunctionResponse]  # type: ignore[assignment]
+    ListFunctions: _aio.UnaryUnaryMultiCallable[_controller_pb2.ListFunctionsRequest, _controller_pb2.ListFunctionsResponse]  # type: ignore[assignment]
     InsertRows: _aio.UnaryUnaryMultiCallable[_controller_pb2.InsertRowsRequest, _controller_pb2.InsertRowsResponse]  # type: ignore[assignment]
     """Rows of tables. Acknowledged means durable."""
     UpdateRows: _aio.UnaryUnaryMultiCallable[_controller_pb2.UpdateRowsRequest, _controller_pb2.UpdateRowsResponse]  # type: ignore[assignment]
@@ -203,6 +211,28 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _controller_pb2.ListObjectsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_controller_pb2.ListObjectsResponse, _abc.Awaitable[_controller_pb2.ListObjectsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CreateFunction(
+        self,
+        request: _controller_pb2.CreateFunctionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.CreateFunctionResponse, _abc.Awaitable[_controller_pb2.CreateFunctionResponse]]:
+        """Functions in Python, for what runs on Spark."""
+
+    @_abc_1.abstractmethod
+    def DropFunction(
+        self,
+        request: _controller_pb2.DropFunctionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.DropFunctionResponse, _abc.Awaitable[_controller_pb2.DropFunctionResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListFunctions(
+        self,
+        request: _controller_pb2.ListFunctionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.ListFunctionsResponse, _abc.Awaitable[_controller_pb2.ListFunctionsResponse]]: ...
 
     @_abc_1.abstractmethod
     def InsertRows(
