@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
 
 from controller.sql.names import shown
 from controller.sql.spark_functions import KNOWN
@@ -114,9 +115,17 @@ def _check_name(name: str) -> None:
         raise InvalidRequest(
             f"{shown(name)} cannot name a function", hint="use small letters, digits and _, at most 100 of them"
         )
-    called = parse_one(f"{name}(1)", read="spark")
-    if name in KNOWN or not isinstance(called, exp.Anonymous):
-        raise InvalidRequest(f"{name} is a function of SQL already", hint="choose another name")
+    if name in KNOWN or not _is_free(name):
+        raise InvalidRequest(f"{name} is a word or function of SQL already", hint="choose another name")
+
+
+def _is_free(name: str) -> bool:
+    """Whether the parser reads a call of it as one, and as nothing that it knows."""
+    try:
+        called = parse_one(f"SELECT {name}(1)", read="spark").expressions
+    except SqlglotError:
+        return False
+    return len(called) == 1 and isinstance(called[0], exp.Anonymous) and str(called[0].this).lower() == name
 
 
 def _type(name: str, given: str) -> str:

@@ -82,6 +82,21 @@ SEEDS: dict[str, list[Message]] = {
     "AddColumns": [pb.AddColumnsRequest(name="growing", columns=MORE, idempotency_key="g")],
     "DropObject": [pb.DropObjectRequest(name="doomed_view", cascade=True, if_exists=True, idempotency_key="o")],
     "ListObjects": [pb.ListObjectsRequest(kinds=[pb.OBJECT_KIND_TABLE, pb.OBJECT_KIND_INDEX])],
+    "CreateFunction": [
+        pb.CreateFunctionRequest(
+            name="made_function",
+            source="def made_function(x, y):\n    return x\n",
+            args=COLUMNS,
+            returns="bigint",
+            replace=True,
+            idempotency_key="f",
+        ),
+        pb.CreateFunctionRequest(
+            name="as_rows", source="as_rows = list", args=COLUMNS[:1], columns=COLUMNS, replace=True
+        ),
+    ],
+    "DropFunction": [pb.DropFunctionRequest(name="made_function", if_exists=True, idempotency_key="g")],
+    "ListFunctions": [pb.ListFunctionsRequest()],
     "InsertRows": [pb.InsertRowsRequest(table="victim", arrow=ROWS, idempotency_key="k")],
     "UpdateRows": [pb.UpdateRowsRequest(table="victim", set={"id": "id + 1"}, where="id = 1", idempotency_key="u")],
     "DeleteRows": [pb.DeleteRowsRequest(table="victim", where="name = 'a'", idempotency_key="e")],

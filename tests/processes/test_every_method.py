@@ -155,6 +155,38 @@ def list_objects(client: plainsong.Client) -> None:
     assert "t" not in [index.name for index in client.objects([plainsong.ObjectKind.INDEX])]
 
 
+SOURCE = "def half(x):\n    return x // 2\n"
+
+
+def create_function(client: plainsong.Client) -> None:
+    made = client.create_function("half", SOURCE, args={"x": "int"}, returns="int")
+
+    assert made == plainsong.Function(
+        name="half",
+        version=made.version,
+        args=(plainsong.Column(name="x", type="int"),),
+        returns="int",
+        columns=(),
+        source=SOURCE,
+    )
+
+
+def drop_function(client: plainsong.Client) -> None:
+    client.create_function("short_lived", "def short_lived(): return 1", returns="int")
+
+    client.drop_function("short_lived")
+
+    assert "short_lived" not in [each.name for each in client.functions()]
+
+
+def list_functions(client: plainsong.Client) -> None:
+    rows = {"n": "int", "text": "string"}
+    client.create_function("listed", "def listed(x): return [(x, None)]", args=["int"], returns=rows)
+
+    (listed,) = [each for each in client.functions() if each.name == "listed"]
+    assert listed.columns == (plainsong.Column(name="n", type="int"), plainsong.Column(name="text", type="string"))
+
+
 def insert_rows(client: plainsong.Client) -> None:
     client.create_table("inserted", {"id": "bigint"}, cluster="main")
 
@@ -258,6 +290,9 @@ CALLS: dict[str, Callable[[plainsong.Client], None]] = {
     "AddColumns": add_columns,
     "DropObject": drop_object,
     "ListObjects": list_objects,
+    "CreateFunction": create_function,
+    "DropFunction": drop_function,
+    "ListFunctions": list_functions,
     "InsertRows": insert_rows,
     "UpdateRows": update_rows,
     "DeleteRows": delete_rows,
