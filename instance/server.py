@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import time
@@ -160,8 +161,12 @@ async def _ways(options: Options) -> AsyncIterator[_Ways]:
     from instance.spark.settings import SparkSettings
 
     settings = SparkSettings(master=options.spark_master, conf=options.spark_conf)
+    # Nobody but this process reads it, and nothing in it outlives the process yet.
+    state = options.data / "state"
+    shutil.rmtree(state, ignore_errors=True)
     with spark_started(settings, _scratch(options)) as (host, scratch):
-        yield _Ways(rules=spark_rules(host, scratch), arrange=spines_in(scratch / "indexes"))
+        rules = spark_rules(host, scratch, state / "operators")
+        yield _Ways(rules=rules, arrange=spines_in(state / "indexes"))
 
 
 def _scratch(options: Options) -> Path:

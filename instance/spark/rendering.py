@@ -14,10 +14,10 @@ from instance.spark.operators import SparkLinear, SparkSql, SqlInput
 from instance.spark.session import SparkHost
 
 
-def spark_rules(host: SparkHost, scratch: Path) -> Mapping[str, Rule]:
+def spark_rules(host: SparkHost, scratch: Path, state: Path) -> Mapping[str, Rule]:
     """Renders ``sql`` and ``sql_linear`` on Spark, the others with state over spines.
 
-    Under ``scratch`` lies what is shipped to Spark meanwhile, and the files of spines.
+    Under ``scratch``, which executors must see, lies what is shipped to Spark; under ``state`` the files of spines.
     """
 
     functions = Functions()
@@ -49,4 +49,4 @@ def spark_rules(host: SparkHost, scratch: Path) -> Mapping[str, Rule]:
         )
         return Await(operator=operator, inputs=tuple(trees))
 
-    return {**arranged_rules(passing_places(scratch / "arranged")), "sql": general, "sql_linear": linear}
+    return {**arranged_rules(passing_places(state)), "sql": general, "sql_linear": linear}

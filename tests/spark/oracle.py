@@ -132,7 +132,7 @@ async def maintained(
             for row, diff in updates:
                 collection.append(step, row, diff=diff)
         collection.advance(random.randint(0, history.begin + 1))
-    async with running(collections, spark_rules(spark, scratch) if spark is not None else {}) as it:
+    async with running(collections, spark_rules(spark, scratch, scratch) if spark is not None else {}) as it:
         ids = {name: f"u{100 + place}" for place, name in enumerate(views)}
         for name, compiled in views.items():
             imports = tuple(str(id) for id in compiled.reads)

@@ -152,7 +152,7 @@ async def test_two_replicas_on_spark_write_one_content(spark: SparkHost, tmp_pat
         random = Random(f"{seed} {name}")
         history = _from_the_beginning(shape_history(random, (), VALUES))
 
-        shard, wins = await written_by_two(history, compiled, random, spark_rules(spark, tmp_path))
+        shard, wins = await written_by_two(history, compiled, random, spark_rules(spark, tmp_path, tmp_path))
 
         expected = (await maintained(history, {name: compiled}, random, spark, tmp_path))[name]
         assert not isinstance(expected, str)

@@ -67,7 +67,7 @@ async def maintained(spark: SparkHost, scratch: Path, sql: str, histories: dict[
             tables[name].append(step, *added)
             tables[name].append(step, *gone, diff=-1)
         tables[name].advance(BEGIN + 1)
-    async with running(collections, spark_rules(spark, scratch)) as it:
+    async with running(collections, spark_rules(spark, scratch, scratch)) as it:
         imports = tuple(str(id) for id in compiled.reads)
         it.render(Index(id=GlobalId("u", 100)), objects={"u100": compiled.plan}, imports=imports, as_of=BEGIN)
         await it.upper("u100", BEGIN + 1)
