@@ -55,8 +55,8 @@ Steps = list[tuple[list[Row], list[int]]]
 
 
 def histories(format: RowFormat, batches: int = 4) -> st.SearchStrategy[list[Steps]]:
-    step = st.tuples(st.lists(rows(format), max_size=5), st.lists(st.integers(0, 30), max_size=4))
-    return st.lists(st.lists(step, max_size=3), min_size=batches, max_size=batches)
+    step = st.tuples(st.lists(rows(format), max_size=6), st.lists(st.integers(0, 30), max_size=4))
+    return st.lists(st.lists(step, min_size=1, max_size=3), min_size=batches, max_size=batches)
 
 
 class Played:

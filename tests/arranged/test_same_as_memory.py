@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instance.arranged import thinning
+from instance.arranged import matching, thinning
 from instance.arranged.group import Group
 from instance.arranged.join import Join
 from instance.arranged.operator import ArrangedOperator, Setting
@@ -119,6 +119,7 @@ def test_distinct(history: list[Steps], collide: bool, backwards: bool) -> None:
 PAIRS = [("k", "j"), ("i", "n"), ("b", "n"), ("d", "e"), ("m", "g"), ("i", "g"), ("f", "e"), ("i + 1", "n"), ("d", "n")]
 
 
+@pytest.mark.parametrize("large", [1, 1 << 30], ids=["by Arrow", "by hash"])
 @relaxed
 @given(
     on=st.lists(st.sampled_from(PAIRS), max_size=2),
@@ -128,9 +129,12 @@ PAIRS = [("k", "j"), ("i", "n"), ("b", "n"), ("d", "e"), ("m", "g"), ("i", "g"),
     backwards=st.booleans(),
 )
 def test_joins(
-    on: list[tuple[str, str]], left: list[Steps], right: list[Steps], collide: bool, backwards: bool
+    large: int, on: list[tuple[str, str]], left: list[Steps], right: list[Steps], collide: bool, backwards: bool
 ) -> None:
-    same(
-        JoinInMemory(FORMAT, OTHER, on), lambda setting: Join(FORMAT, OTHER, on, setting),
-        [Played(FORMAT), Played(OTHER)], [left, right], collide=collide, backwards=backwards,
-    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "LARGE", large)
+
+        same(
+            JoinInMemory(FORMAT, OTHER, on), lambda setting: Join(FORMAT, OTHER, on, setting),
+            [Played(FORMAT), Played(OTHER)], [left, right], collide=collide, backwards=backwards,
+        )  # fmt: skip

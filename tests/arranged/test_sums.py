@@ -17,6 +17,7 @@ from instance.arranged.limbs import bits_for, integers, limbs_of, packed, parts_
 from instance.memory.accumulators import accumulator
 from instance.memory.batch import Batch
 from instance.memory.group import Group as GroupInMemory
+from instance.memory.operators import Operator
 from instance.memory.rows import declared_format, row_format
 from reconcile.errors import InvalidRequest
 from tests.arranged.histories import changes_of
@@ -146,3 +147,31 @@ def test_lists_and_structs_are_keys_too(type: pa.DataType, values: list[Any]) ->
         # By way of Arrow, where -0.0 and every NaN are what they are.
         again = Batch.of_arrow(format, found.arrow)
         assert changes_of(operator.apply([again], at)) == changes_of(model.apply([again], at))
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "values"),
+    [
+        ("sum", "b", [2**63 - 1, 1]),
+        ("sum", "b", [-(2**63), -(2**63), -5]),
+        ("sum", "w", [Decimal("9" * 35), Decimal(1)]),
+        ("sum", "w", [Decimal("-" + "9" * 35 + ".999"), Decimal("-0.001")]),
+        ("avg", "w", [Decimal("-" + "9" * 35 + ".999")]),
+    ],
+)
+def test_what_does_not_fit_its_type_fails_with_the_same_words(function: str, name: str, values: list[Any]) -> None:
+    """And only as long as somebody would see it."""
+    place = FORMAT.places[name]
+    rows = [tuple(value if at == place else 1 if at == 0 else None for at in range(5)) for value in values]
+    aggregates = [("n", "count", None), ("result", function, name)]
+    come, gone = (Batch.of(FORMAT, [(row, 7, diff) for row in rows]) for diff in (1, -1))
+    both = Batch.of(FORMAT, [*come.updates, *gone.updates])
+    models: list[Operator] = [GroupInMemory(FORMAT, [("k", "k")], aggregates), Group(FORMAT, [("k", "k")], aggregates)]
+
+    assert [len(model.apply([both], 7)) for model in models] == [0, 0]
+    errors = []
+    for model in models:
+        with pytest.raises(InvalidRequest, match="group failed in 'result'") as error:
+            model.apply([come], 7)
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]
