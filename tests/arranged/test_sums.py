@@ -1,20 +1,21 @@
 """Sums by columns are those of the accumulators in memory, to the bit, whatever is added and taken out."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from instance.arranged.fractions import from_bytes, nearest, outside, rest_of, to_bytes, window_parts
 from instance.arranged.group import Group
 from instance.arranged.limbs import bits_for, integers, limbs_of, packed, parts_of, parts_of_pairs, unpacked
-from instance.memory.accumulators import accumulator
+from instance.arranged.totals import Summed, total_of
+from instance.memory.accumulators import accumulator, exact_decimal
 from instance.memory.batch import Batch
 from instance.memory.group import Group as GroupInMemory
 from instance.memory.operators import Operator
@@ -97,6 +98,15 @@ def test_sums_of_doubles_are_the_nearest_to_the_exact_sum(rows: list[tuple[float
 wide = st.tuples(st.integers(0, 2**256 - 1), st.integers(0, 255)).map(lambda pair: pair[0] >> pair[1])
 
 
+#: Half way between two doubles, and a little more or less, with the difference in each of the words.
+halves = [
+    2 * ((1 << 200) + (odd << 148) + (1 << 147) + more) for odd in (0, 1) for more in (-1, 0, 1, 1 << 70, -(1 << 70))
+]
+
+
+@example(halves)
+@example([each + each for each in halves])
+@example([each >> 140 for each in halves])
 @given(st.lists(wide, min_size=1))
 def test_wide_integers_are_rounded_half_to_even(numbers: list[int]) -> None:
     signed = [(-1) ** place * (number >> 1) for place, number in enumerate(numbers)]
@@ -175,3 +185,47 @@ def test_what_does_not_fit_its_type_fails_with_the_same_words(function: str, nam
             model.apply([come], 7)
         errors.append(str(error.value))
     assert errors[0] == errors[1]
+
+
+def summed_of(totals: Sequence[int], counts: Sequence[int], count_of_words: int) -> Summed:
+    by_word = [
+        np.array([(total >> (64 * place)) & (2**64 - 1) for total in totals], np.uint64).view(np.int64)
+        for place in range(count_of_words)
+    ]
+    return Summed(words=by_word, rests={}, counts=np.array(counts), wanted=np.ones(len(counts), np.bool_))
+
+
+sizes = st.sampled_from([10, 40, 53, 54, 63, 64, 90])
+totals = sizes.flatmap(lambda bits: st.integers(-(2**bits), 2**bits))
+counts = st.one_of(st.integers(1, 100), st.integers(-5, 2**60)).filter(bool)
+
+
+@example([(2**62 + 3, 3), (2**54 + 1, 1), (-(2**63), 7), (2**53 + 1, 1), (2**64 - 1, 5)])
+@given(st.lists(st.tuples(totals, counts), min_size=1, max_size=30))
+def test_averages_of_integers_are_the_nearest(rows: list[tuple[int, int]]) -> None:
+    found = total_of(pa.int64()).avg(summed_of([total for total, _ in rows], [count for _, count in rows], 2))
+
+    assert found.to_pylist() == [total / count for total, count in rows]
+
+
+@pytest.mark.parametrize(
+    "type", [pa.decimal128(6, 2), pa.decimal128(18, 0), pa.decimal128(18, 18), pa.decimal128(38, 36)]
+)
+@example([(1, 32), (-1, 32), (3, 32), (1, 64), (-3, 64), (5, 20000), (-5, 20000), (2**60, 3), (-(2**63), 1)])
+@given(st.lists(st.tuples(totals, counts), min_size=1, max_size=30))
+def test_sums_and_averages_of_decimals_are_rounded_half_up_or_fail(
+    type: pa.DataType, rows: list[tuple[int, int]]
+) -> None:
+    for row in rows:
+        for function, divisor in (("sum", 1), ("avg", row[1])):
+            result, _ = accumulator(function, type)
+            of = summed_of([row[0]], [row[1]], total_of(type).words)
+            expected = _outcome(lambda: exact_decimal(row[0], divisor, type.scale, result))  # noqa: B023  # at once
+            assert _outcome(lambda: getattr(total_of(type), function)(of)[0].as_py()) == expected  # noqa: B023
+
+
+def _outcome(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except InvalidRequest as error:
+        return str(error)
