@@ -114,6 +114,20 @@ def test_spines_of_something_else_are_not_taken_for_its_own(tmp_path: Path) -> N
         Group(FORMAT, [("k", "k")], AGGREGATES, Setting(restored={"groups": other}))
 
 
+@pytest.mark.parametrize("kind", ["group", "distinct", "join"])
+@pytest.mark.asyncio
+async def test_nothing_is_kept_of_what_is_gone(kind: str) -> None:
+    operator = KINDS[kind][0](Setting(sizes=TINY))
+    come = Rows(6).batch(0, 50)
+    gone = Batch.of(FORMAT, [(row, 2, -diff) for row, _, diff in come.updates])
+
+    for at, batch in ((0, come), (2, gone)):
+        await operator.applied([batch, *[Batch.nothing(OTHER)] * (kind == "join")], at)
+        await operator.settled()
+
+    assert [list(spine.contents()) for spine in operator.spines().values() if list(spine.contents())] == []
+
+
 @pytest.mark.asyncio
 async def test_large_changes_are_computed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop is free meanwhile, and the result the same."""

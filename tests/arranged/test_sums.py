@@ -200,7 +200,17 @@ totals = sizes.flatmap(lambda bits: st.integers(-(2**bits), 2**bits))
 counts = st.one_of(st.integers(1, 100), st.integers(-5, 2**60)).filter(bool)
 
 
-@example([(2**62 + 3, 3), (2**54 + 1, 1), (-(2**63), 7), (2**53 + 1, 1), (2**64 - 1, 5)])
+#: Of which the nearest doubles have another quotient.
+@example(
+    [
+        (1185305485275284689, 17),
+        (977252857347163670, 14),
+        (18719639729369433, 91),
+        (713073860282, 19619769415762462),
+        (96098617744, 774267843827976726),
+    ]
+)
+@example([(2**62 + 3, 3), (-(2**63), 7), (2**64 - 1, 5)])
 @given(st.lists(st.tuples(totals, counts), min_size=1, max_size=30))
 def test_averages_of_integers_are_the_nearest(rows: list[tuple[int, int]]) -> None:
     found = total_of(pa.int64()).avg(summed_of([total for total, _ in rows], [count for _, count in rows], 2))
