@@ -137,6 +137,7 @@ def hydrated(kind: str, operator: ArrangedOperator, input: Input) -> dict[str, f
     merging = tended(operator)
     pa.default_memory_pool().release_unused()
     after = resident()
+    # The better of two: the first to ask for memory pays for it, as hydration does.
     arrow = min(seconds(yardstick(kind, batches)) for _ in range(2))
     spines = operator.spines().values()
     alone = inserts(operator)

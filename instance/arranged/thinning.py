@@ -64,7 +64,7 @@ def _aggregated(layout: Layout, weighed: Weighed) -> Weighed:
     columns |= {name: sorted_as[id(values)] for name, (values, _) in extremes.items()}
     wanted = [(name, "sum") for name in sums]
     wanted += [(name, "max" if greatest else "min") for name, (_, greatest) in extremes.items()]
-    # In one thread: several each make groups of their own, which then have to be brought together.
+    # In one thread: each of several makes groups of its own, and others have work for the other cores.
     found = pa.table(columns).group_by(list(keys), use_threads=False).aggregate(wanted)
     named = dict(zip((name for name, _ in wanted), (f"{name}_{how}" for name, how in wanted), strict=True))
     arrays = {name: _whole(found.column(named.get(name, name))) for name in columns}
