@@ -73,6 +73,9 @@ def main(
     spark_scratch: Annotated[
         Path | None, typer.Option(help="Where large inputs are put for Spark; executors must see it too.")
     ] = None,
+    spark_file_mb: Annotated[
+        int | None, typer.Option(help="Files of sources from so many MiB on are read by Spark.", min=0)
+    ] = None,
     log_tail_max: Annotated[int, typer.Option(help="Log records kept before they are reduced.")] = (
         _DEFAULTS.log_tail_max
     ),
@@ -127,6 +130,7 @@ def main(
         spark_master=spark_master,
         spark_conf=spark,
         spark_scratch=spark_scratch,
+        spark_file_mb=spark_file_mb,
     )
     try:
         asyncio.run(serve(options))

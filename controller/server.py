@@ -59,6 +59,7 @@ class Options:
     spark_master: str = "local[*]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     spark_scratch: Path | None = None
+    spark_file_mb: int | None = None
 
 
 async def serve(options: Options) -> None:
@@ -121,6 +122,8 @@ def _orchestrator(options: Options, deployment: str) -> ProcessOrchestrator:
             more += ["--spark-conf", f"{name}={value}"]
         if options.spark_scratch is not None:
             more += ["--spark-scratch", str(options.spark_scratch.absolute())]
+        if options.spark_file_mb is not None:
+            more += ["--spark-file-mb", str(options.spark_file_mb)]
     # -P: a folder called instance where the user happens to stand is not ours.
     command = instance_command((sys.executable, "-P", "-m"), more)
     return ProcessOrchestrator(options.data, command, random=Random())

@@ -46,6 +46,9 @@ def main(
     spark_scratch: Annotated[
         Path | None, typer.Option(help="Where large inputs are put for Spark; executors must see it too.")
     ] = None,
+    spark_file_mb: Annotated[
+        int | None, typer.Option(help="Files of sources from so many MiB on are read by Spark.", min=0)
+    ] = None,
 ) -> None:
     """Run one replica.
 
@@ -75,6 +78,7 @@ def main(
             spark_master=spark_master,
             spark_conf=spark_settings(spark_conf or ()),
             spark_scratch=spark_scratch,
+            spark_file_bytes=None if spark_file_mb is None else spark_file_mb * 2**20,
         )
         asyncio.run(serve(options))
     except PlainsongError as error:

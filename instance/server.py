@@ -25,6 +25,7 @@ from instance.service import ComputeServicer, StorageServicer
 from instance.shards.blocking import BlockingPool
 from instance.shards.delta import DeltaShardStore
 from instance.shards.maintenance import maintained
+from instance.storage.file_reading import MakeReader, arrow_reader
 from instance.storage.readers import ShardInputs, ShardOutputs
 from instance.storage.runtime import StorageRuntime
 from instance.storage.steps import Steps
@@ -37,6 +38,9 @@ from reconcile.ids import Epoch, ReplicaId
 from reconcile.sessions import Identity
 
 _LOG = logging.getLogger(__name__)
+
+#: That read files for sources: Spark may keep one waiting for long.
+READING_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,8 @@ class Options:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     #: Where large inputs are put for executors to read; None: in the data folder, which local ones see.
     spark_scratch: Path | None = None
+    #: Files of sources from this size on are read by Spark; None: what measuring says.
+    spark_file_bytes: int | None = None
 
 
 class Orphaned:
@@ -98,29 +104,32 @@ async def serve(options: Options) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     epochs = EpochFile(options.data / "epoch")
     epochs.persist(options.epoch)
-    async with _ways(options) as ways:
-        await _serve(options, stop, epochs, beside, ways)
+    async with _engines(options) as engines:
+        await _serve(options, stop, epochs, beside, engines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ways:
-    """How dataflows are computed beyond what the memory runtime does by itself, and how indexes are kept."""
+class _Engines:
+    """What computes and reads here."""
 
+    #: For operators beyond those in memory.
     rules: Mapping[str, Rule] = field(default_factory=dict)
+    #: What indexes keep.
     arrange: Arrange = InDicts
+    make_reader: MakeReader = arrow_reader
 
 
-async def _serve(options: Options, stop: asyncio.Event, epochs: EpochFile, beside: Path, ways: _Ways) -> None:
+async def _serve(options: Options, stop: asyncio.Event, epochs: EpochFile, beside: Path, engines: _Engines) -> None:
     orphaned = Orphaned(options.orphan_timeout_ms, stop)
     store = DeltaShardStore(options.shards, options=options.shard_options or None)
     inputs = ShardInputs(store)
-    steps, reading = Steps(), BlockingPool()
-    types = source_types(steps, beside, reading)
+    steps, reading = Steps(), BlockingPool(threads=READING_THREADS)
+    types = source_types(steps, beside, reading, make_reader=engines.make_reader)
     owner = Owner(
         identity=Identity(deployment=options.deployment, replica=options.replica),
         epochs=epochs,
         runtime=lambda report: MemoryRuntime(
-            inputs, report, ShardOutputs(store), rules=ways.rules, arrange=ways.arrange
+            inputs, report, ShardOutputs(store), rules=engines.rules, arrange=engines.arrange
         ),
         storage=lambda report: StorageRuntime(store, report, note_seals=inputs.note_seals, types=types, steps=steps),
         on_sessions=orphaned.sessions,
@@ -150,12 +159,13 @@ async def _serve(options: Options, stop: asyncio.Event, epochs: EpochFile, besid
 
 
 @asynccontextmanager
-async def _ways(options: Options) -> AsyncIterator[_Ways]:
+async def _engines(options: Options) -> AsyncIterator[_Engines]:
     """With Spark, as long as its session lives."""
     if options.runtime == "memory":
-        yield _Ways()
+        yield _Engines()
         return
     # Only here: it takes a second to load, and whoever keeps to memory need not have it at all.
+    from instance.spark.file_reader import SPARK_BYTES_MIN, spark_reader
     from instance.spark.host import spark_started
     from instance.spark.rendering import spark_rules
     from instance.spark.settings import SparkSettings
@@ -166,7 +176,10 @@ async def _ways(options: Options) -> AsyncIterator[_Ways]:
     shutil.rmtree(state, ignore_errors=True)
     with spark_started(settings, _scratch(options)) as (host, scratch):
         rules = spark_rules(host, scratch, state / "operators")
-        yield _Ways(rules=rules, arrange=spines_in(state / "indexes"))
+        bytes_min = SPARK_BYTES_MIN if options.spark_file_bytes is None else options.spark_file_bytes
+        loop = asyncio.get_running_loop()
+        reader = spark_reader(host, scratch / "files", loop=loop, bytes_min=bytes_min)
+        yield _Engines(rules=rules, arrange=spines_in(state / "indexes"), make_reader=reader)
 
 
 def _scratch(options: Options) -> Path:

@@ -11,34 +11,29 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 import pyarrow.csv as pa_csv  # type: ignore[import-untyped]
 
 from instance.shards.blocking import BlockingPool
 from instance.shards.delta import DeltaShardStore
-from instance.spark.file_reader import SparkFileReader
+from instance.spark.file_reader import spark_reader
 from instance.spark.session import SparkHost, start_spark
 from instance.spark.settings import SparkSettings
-from instance.storage.file_reading import FileReader, MakeReader, arrow_reader
+from instance.storage.file_reading import MakeReader, arrow_reader
 from instance.storage.files import FilesFeed
 from instance.storage.stepped import SteppedSource
 from instance.storage.steps import Steps
 from plainsong.types import schema
 from reconcile.errors import InvariantBroken
 from reconcile.ids import GlobalId, Step, WriterEpoch
-from reconcile.source_types import FilesOptions
 from reconcile.sources import SourceDescription
 from reconcile.steps import RecordsReported, StepEvent, StepOpener, StepRules, Tick
 from reconcile.storage_actions import RecordsReceived, SourceFares, SourceStopped, StepsCut, StorageReport
 from reconcile.storage_protocol import OpenStep
 from reconcile.table_writes import StepsOpened
-
-T = TypeVar("T")
 
 ROWS = 5_000_000
 FILES = 10
@@ -185,17 +180,10 @@ async def measured(rows: int, cores: int) -> dict[str, object]:
         by_arrow = await through_source(root / "files", root / "arrow", rows)
         # Started here and not before: a JVM that idles still takes memory.
         host = start_spark(SparkSettings(master=f"local[{cores}]", conf={"spark.driver.memory": "2g"}), _dead)
-        loop = asyncio.get_running_loop()
-
-        def run(call: Callable[[Any], T]) -> T:
-            return asyncio.run_coroutine_threadsafe(host.run(call, deadline_ms=600_000), loop).result()
-
-        def spark_reader(options: FilesOptions, columns: pa.Schema) -> FileReader:
-            return SparkFileReader(run, options, columns, scratch=root / "staged", bytes_min=0)
-
+        reader = spark_reader(host, root / "staged", loop=asyncio.get_running_loop(), bytes_min=0)
         try:
             batch = await plain_batch(host, root / "files", root)
-            by_spark = await through_source(root / "files", root / "spark", rows, spark_reader)
+            by_spark = await through_source(root / "files", root / "spark", rows, reader)
         finally:
             host.close()
     return {

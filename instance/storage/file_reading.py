@@ -31,9 +31,16 @@ _ROWS_LOOKED_AT = 20
 _RECORD_LINES_MAX = 64
 
 
+#: In a place, in the stead of bytes.
+BY_ROWS = -1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """So many bytes and lines of a text file, or rows of a Parquet file, are behind."""
+    """So many bytes and lines of a text file, or rows of a Parquet file, are behind.
+
+    With ``BY_ROWS`` for bytes, so many rows of any file: all of it fits, and it was begun by who cannot tell bytes.
+    """
 
     byte: int = 0
     line: int = 0
@@ -72,6 +79,10 @@ class FileReader(Protocol):
         """What comes after ``place``; raises ``BadFile`` if nothing of the file makes sense."""
         ...
 
+    def close(self) -> None:
+        """Lets go of what it keeps; it may be used again."""
+        ...
+
 
 #: Who reads the files of a source with these options and columns.
 MakeReader = Callable[[FilesOptions, pa.Schema], FileReader]
@@ -85,11 +96,36 @@ def arrow_reader(options: FilesOptions, columns: pa.Schema) -> FileReader:
     """Reads with Arrow, in this process."""
     match options.format:
         case FileFormat.CSV:
-            return _CsvReader(options, columns)
+            return _ArrowReader(_CsvReader(options, columns), columns)
         case FileFormat.JSON:
-            return _JsonReader(columns)
+            return _ArrowReader(_JsonReader(columns), columns)
         case FileFormat.PARQUET:
-            return _ParquetReader(columns)
+            return _ArrowReader(_ParquetReader(columns), columns)
+
+
+class _ArrowReader:
+    """Reads one format; and goes on with a file that somebody else began."""
+
+    def __init__(self, format: "_CsvReader | _JsonReader | _ParquetReader", columns: pa.Schema) -> None:
+        self._format = format
+        self._columns = columns
+
+    def piece(self, file: Path, place: Place) -> Piece:
+        if place.byte != BY_ROWS:
+            return self._format.piece(file, place)
+        behind, then, unknown = 0, Place(), tuple[str, ...]()
+        while True:
+            piece = self._format.piece(file, then)
+            behind += piece.rows.num_rows
+            if behind > place.line:
+                rows = piece.rows.slice(piece.rows.num_rows - (behind - place.line))
+                return Piece(rows=rows, bad=piece.bad, unknown=piece.unknown, then=piece.then)
+            if piece.then is None:
+                return Piece(rows=self._columns.empty_table(), unknown=unknown)
+            then, unknown = piece.then, piece.unknown
+
+    def close(self) -> None:
+        """There is nothing to let go."""
 
 
 # --- what fits --------------------------------------------------------------------------------------------

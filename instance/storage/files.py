@@ -37,9 +37,10 @@ class FilesFeed:
 
         self._options = options
         self._pool = pool
+        self._reader = make_reader(options, columns)
         self._folder = Folder(
             options,
-            make_reader(options, columns),
+            self._reader,
             columns,
             taken=folder / "taken" / str(description.id),
             rejected=folder / "rejected" / str(description.id),
@@ -62,4 +63,5 @@ class FilesFeed:
             await asyncio.sleep(self._options.poll_ms / 1000)
 
     async def close(self) -> None:
-        """There is nothing to let go: what was taken is on the disk."""
+        """What was taken is on the disk; what a reader keeps meanwhile goes."""
+        await self._pool.run(self._reader.close)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from instance.spark import file_reader
 from instance.spark.file_reader import SparkFileReader
 from instance.spark.session import SparkHost
-from instance.storage.file_reading import FileReader, Place
+from instance.storage.file_reading import FileReader, Place, arrow_reader
 from plainsong.types import schema
 from reconcile.source_types import FileFormat, FilesOptions
 from tests.sources.reading_suite import *  # noqa: F403  # the tests that every reader passes
@@ -32,8 +32,9 @@ class Counting:
         self._loop = loop
         self.calls = 0
 
-    def __call__(self, call: Callable[[SparkSession], T]) -> T:
+    def __call__(self, call: Callable[[SparkSession], T], seconds_max: float) -> T:
         self.calls += 1
+        assert seconds_max >= 60
         return asyncio.run_coroutine_threadsafe(self._host.run(call), self._loop).result(60)
 
 
@@ -123,6 +124,34 @@ def test_a_file_begun_without_spark_is_finished_without_it(
 
     assert run.calls == before
     assert rest.rows["id"][0].as_py() == first.rows.num_rows
+
+
+@pytest.mark.parametrize("format", FileFormat)
+def test_a_file_begun_by_spark_is_finished_without_it(
+    make_reader: MakeReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: FileFormat
+) -> None:
+    monkeypatch.setattr(file_reader, "PIECE_ROWS", 700)
+    monkeypatch.setattr("instance.storage.file_reading.PIECE_BYTES", 1_000)
+    file = csv_rows(tmp_path / "a.csv", 2_000)
+    if format is FileFormat.JSON:
+        file = written(tmp_path / "a.json", "".join(f'{{"id": {n}, "name": "n"}}\n' for n in range(2_000)))
+    elif format is FileFormat.PARQUET:
+        file = tmp_path / "a.parquet"
+        pq.write_table(pa.table({"id": pa.array(range(2_000)), "name": ["n"] * 2_000}), file, row_group_size=300)
+    first = make_reader(format, ROWS).piece(file, Place())
+    assert first.then == Place(byte=-1, line=700)
+
+    arrow = arrow_reader(FilesOptions(path="/", format=format), ROWS)
+    place: Place | None = first.then
+    rest: list[int] = []
+    while place is not None:
+        piece = arrow.piece(file, place)
+        assert piece.bad == ()
+        rest += piece.rows["id"].to_pylist()
+        place = piece.then
+
+    assert rest == list(range(700, 2_000))
+    assert arrow.piece(file, Place(byte=-1, line=2_000)).rows.num_rows == 0
 
 
 def test_large_parquet_and_json_files_keep_their_order(make_reader: MakeReader, tmp_path: Path) -> None:
