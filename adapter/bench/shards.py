@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -18,6 +19,8 @@ from adapter.bench.processes import started
 Progress = Callable[[str], None]
 #: One after the other, each waiting for its acknowledgement; in rounds, by turns with the yardstick.
 INSERTS, ROUNDS = 400, 4
+#: Fewer take no time compared with what it takes to begin.
+FILE_ROWS, FILE_ROWS_MIN = 5_000_000, 50_000
 
 
 def shards_figures(scale: float, progress: Progress) -> list[Figure]:
@@ -27,14 +30,34 @@ def shards_figures(scale: float, progress: Progress) -> list[Figure]:
         ours, least = asyncio.run(_inserts(Path(folder), max(25, int(INSERTS * scale / ROUNDS))))
     progress("appends to one shard, then idle shards; minutes")
     found = _measured("store", str(scale))
-    return [*_store_figures(found), *_insert_figures(ours, least)]
+    figures = [*_store_figures(found), *_insert_figures(ours, least)]
+    if find_spec("pyspark") is None:
+        return figures  # the yardstick of files is Spark, which is not installed
+    progress("files through a source, then by one Spark batch; minutes")
+    rows = max(FILE_ROWS_MIN, int(FILE_ROWS * scale))
+    return [*figures, *_files_figures(_measured("--rows", str(rows), module="instance.storage.bench_files"))]
 
 
-def _measured(*arguments: str) -> Any:
-    """What the store says of itself; in a process of its own, as an adapter knows nothing of stores."""
-    program = [sys.executable, "-P", "-m", "instance.shards.bench", *arguments]
+def _measured(*arguments: str, module: str = "instance.shards.bench") -> Any:
+    """What a part says of itself; in a process of its own, as an adapter knows nothing of stores."""
+    program = [sys.executable, "-P", "-m", module, *arguments]
     run = subprocess.run(program, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(run.stdout)
+
+
+def _files_figures(found: dict[str, Any]) -> list[Figure]:
+    """The reader that a source has by default counts; what Spark as its reader gives is told beside it."""
+    arrow, spark, batch = found["read_by_arrow"], found["read_by_spark"], found["spark_batch_seconds"]
+    return [
+        Figure(
+            name=f"speed of {found['rows']:,} rows of CSV through the files source / of one plain Spark batch",
+            value=arrow["ratio"],
+            unit="x",
+            target=found["ratio_wanted"],
+            at_least=True,
+            note=f"{arrow['seconds']:.1f} s; {batch:.1f} s; read by Spark {spark['seconds']:.1f} s",
+        )
+    ]
 
 
 def _store_figures(found: dict[str, dict[str, float]]) -> list[Figure]:

@@ -51,7 +51,7 @@ def control(json_file: JsonFile = None, scale: Scale = 1.0) -> None:
 
 @bench_app.command("shards")
 def shards(json_file: JsonFile = None, scale: Scale = 1.0) -> None:
-    """Measure the shards: appends that stay fast, idle shards, acknowledged inserts; minutes at full scale.
+    """Measure the shards: appends that stay fast, idle shards, acknowledged inserts, files (with Spark); minutes.
 
     Example:
 
