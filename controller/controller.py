@@ -6,11 +6,13 @@ Start-up: take the reign, load, dial all replicas in parallel, serve. An unreach
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from controller.cluster import Cluster
 from controller.engine import Engine, Request
 from controller.events import ReplicaHasChanged
+from controller.leftovers import dropped_folders, remove
 from controller.links import Link
 from controller.orchestrator.interface import Orchestrator, Quarantined, ReplicaKey
 from controller.reads import Reads
@@ -54,7 +56,10 @@ class Controller:
         dialer: Dialer,
         orchestrator: Orchestrator,
         settings: Settings,
+        data: Path | None = None,
     ) -> None:
+        #: Where sources of the replicas that this controller starts keep things; None if it is not known.
+        self._data = data
         #: Resolved with what ended the reign.
         self.ended: asyncio.Future[PlainsongError] = asyncio.get_running_loop().create_future()
         self.reign = reign
@@ -77,19 +82,23 @@ class Controller:
         dialer: Dialer,
         orchestrator: Callable[[Reign], Orchestrator],
         settings: Settings,
+        data: Path | None = None,
     ) -> "Controller":
         """Takes the reign and begins to serve it; ``orchestrator`` makes the one for it."""
         reign = await store.open_reign(holder)
         failpoint("controller-after-reign")
         state = restored(await store.load())
         runs = orchestrator(reign)
-        controller = cls(store=store, reign=reign, state=state, dialer=dialer, orchestrator=runs, settings=settings)
+        controller = cls(
+            store=store, reign=reign, state=state, dialer=dialer, orchestrator=runs, settings=settings, data=data
+        )
         known = [ReplicaKey(name, id) for name, record in state.clusters.items() for id in record.replicas]
         await runs.retain(known)
         for key in known:
             controller._keep(key.cluster, state.clusters[key.cluster].replicas[key.replica])
         controller.engine.spawn(controller._ticking(settings.compaction_ms, controller.engine.compact))
         controller.engine.spawn(controller._ticking(settings.reign_heartbeat_ms, controller.store.heartbeat))
+        controller.engine.spawn(controller._ticking(settings.compaction_ms, controller._remove_leftovers))
         return controller
 
     @property
@@ -131,6 +140,11 @@ class Controller:
         while True:
             await asyncio.sleep(every_ms / 1000)
             await work()
+
+    async def _remove_leftovers(self) -> None:
+        """Again and again, because a writer that was not told yet may put back what was removed."""
+        if self._data is not None:
+            await asyncio.to_thread(remove, dropped_folders(self._data, self.state.catalog))
 
     # --- replicas -----------------------------------------------------------------------------------------
 

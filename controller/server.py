@@ -83,6 +83,7 @@ async def serve(options: Options) -> None:
         dialer=GrpcDialer(ClientTls.folder(options.tls) if options.tls is not None else None),
         orchestrator=lambda reign: _orchestrator(options, reign.deployment),
         settings=options.settings,
+        data=options.data.absolute(),
     )
     server.add_generic_rpc_handlers((controller_handler(Api(controller)),))
     healthy = health.aio.HealthServicer()

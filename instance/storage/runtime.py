@@ -9,7 +9,7 @@ from instance.shards.store import ShardStore
 from instance.storage.source import Report, Source, SourceType
 from instance.storage.steps import Steps
 from instance.storage.tables import TableSource
-from reconcile.errors import InvalidRequest, PlainsongError
+from reconcile.errors import InvalidRequest, PlainsongError, StorageFailed
 from reconcile.ids import GlobalId
 from reconcile.sources import SourceDescription
 from reconcile.storage_actions import (
@@ -21,6 +21,7 @@ from reconcile.storage_actions import (
     RunSource,
     SetSinks,
     SetUnattended,
+    SourceFares,
     SourceStopped,
     StopSource,
     Write,
@@ -28,6 +29,10 @@ from reconcile.storage_actions import (
 from reconcile.storage_protocol import TableSeal
 
 _LOG = logging.getLogger(__name__)
+
+#: Between two tries of what a disk refused.
+RETRY_S_MIN = 0.1
+RETRY_S_MAX = 10.0
 
 SourceAction = RunSource | AlterSource | StopSource | CompactShard | Write | ReadContents
 RuntimeAction = SourceAction | OpenSteps | SetUnattended | SetSinks | NoteSeals
@@ -99,7 +104,11 @@ class StorageRuntime:
 
 
 class _Lane:
-    """The actions of one source, one after the other. Ends by itself when it runs nothing and has nothing to do."""
+    """The actions of one source, one after the other. Ends by itself when it runs nothing and has nothing to do.
+
+    An action that fails because of the disk is tried again, by a source that was begun anew, until the disk is well or
+    something later makes it moot: what a handle knew before does not count any more, and an append has its token.
+    """
 
     def __init__(
         self,
@@ -115,11 +124,18 @@ class _Lane:
         self._actions: asyncio.Queue[SourceAction] = asyncio.Queue()
         #: None before it runs and after it ended, by itself or not; then everything but a RunSource is ignored.
         self._source: Source | None = None
+        #: What runs, or would if the disk let it.
+        self._description: SourceDescription | None = None
+        #: Something waits that begins anew or ends it.
+        self._superseded = asyncio.Event()
+        self._troubled = False
         self._task = asyncio.create_task(self._perform_all(), name=f"source {id}")
 
     def put(self, action: SourceAction) -> None:
         if self._source is not None and isinstance(action, AlterSource | StopSource | RunSource):
             self._source.pause()
+        if isinstance(action, StopSource | RunSource):
+            self._superseded.set()
         self._actions.put_nowait(action)
 
     async def close(self) -> None:
@@ -131,13 +147,13 @@ class _Lane:
     async def _perform_all(self) -> None:
         while True:
             action = await self._actions.get()
+            if isinstance(action, StopSource | RunSource):
+                self._superseded.clear()
             try:
-                await self._perform(action)
+                await self._perform_until_well(action)
             except Exception as error:
                 # Whatever it is: a source that does not run must not look like one that has nothing to say.
-                ended, self._source = self._source, None
-                if ended is not None:
-                    await ended.stop()
+                await self._end()
                 if not isinstance(error, PlainsongError):
                     _LOG.exception("source %s ended", self._id)
                 self._report(SourceStopped(id=self._id, error=str(error) or type(error).__name__))
@@ -145,14 +161,47 @@ class _Lane:
                 self._ended()
                 return
 
+    async def _end(self) -> None:
+        ended, self._source = self._source, None
+        if ended is not None:
+            await ended.stop()
+
+    async def _perform_until_well(self, action: SourceAction) -> None:
+        wait_s, anew = RETRY_S_MIN, False
+        while True:
+            try:
+                if anew and self._description is not None:
+                    await self._begin(self._description)
+                await self._perform(action)
+            except StorageFailed as error:
+                self._troubled = True
+                self._report(SourceFares(id=self._id, error=str(error)))
+            else:
+                if self._troubled:
+                    self._troubled = False
+                    self._report(SourceFares(id=self._id))
+                return
+            if await self._is_superseded_within(wait_s):
+                await self._end()
+                return
+            wait_s, anew = min(2 * wait_s, RETRY_S_MAX), not isinstance(action, RunSource)
+
+    async def _is_superseded_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._superseded.wait()
+        except TimeoutError:
+            return False
+
+    async def _begin(self, description: SourceDescription) -> None:
+        await self._end()
+        self._description = description
+        self._source = self._make(description)
+        await self._source.start()
+
     async def _perform(self, action: SourceAction) -> None:
         if isinstance(action, RunSource):
-            ended, self._source = self._source, None
-            if ended is not None:
-                await ended.stop()
-            source = self._make(action.source)
-            self._source = source
-            await source.start()
+            await self._begin(action.source)
             return
         source_now = self._source
         if source_now is None:
@@ -160,6 +209,7 @@ class _Lane:
         match action:
             case AlterSource(source=description):
                 await source_now.alter(description)
+                self._description = description
             case StopSource():
                 self._source = None
                 await source_now.stop()

@@ -15,6 +15,8 @@ import plainsong
 from controller.store.database import DATABASE_NAME
 from controller.store.folder_lock import LOCK_NAME
 from tests.processes.deployment import Deployment, Program, deployed
+from tests.processes.source_models import held
+from tests.processes.waiting import until
 
 #: How a line of the log begins, other than the one line that says what is wrong.
 LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ (INFO|WARNING) ")
@@ -273,6 +275,41 @@ def views_until_it_fails(client: plainsong.Client, fill: Callable[[], object]) -
         except (plainsong.Unavailable, plainsong.StorageFailed, plainsong.TimedOut):
             return promised
         promised.add(name)
+
+
+def test_tables_and_sources_go_on_by_themselves_once_there_is_room_for_their_shards(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    with deployed(tmp_path, "--shards", str(small_disk / "shards")) as deployment:
+        deployment.start()
+        with deployment.client() as client:
+            client.create_cluster("main", replicas=1)
+            client.create_table("t", {"id": "bigint", "text": "string"})
+            client.insert("t", [{"id": 1, "text": "before"}])
+            client.create_source("made", "generator", options={"rate": "200"})
+            until(client, lambda _: bool(held(client, "made")))
+            pid = deployment.replica_pid(1)
+
+            filling = filled(small_disk)
+            with pytest.raises(plainsong.TimedOut):
+                client.insert("t", [{"id": 2, "text": "x" * 100_000}], timeout=1, idempotency_key="mine")
+            status = until(client, lambda now: all(error_of(now, name) for name in ("t", "made")))
+            filling.unlink()
+            client.insert("t", [{"id": 2, "text": "x" * 100_000}], idempotency_key="mine")
+            until(client, lambda now: not any(each.error for each in now.objects))
+            before = len(held(client, "made"))
+            until(client, lambda _: len(held(client, "made")) > before)
+
+            assert "No space left" in error_of(status, "t")
+            assert sorted(row.id for row in client.query("SELECT id FROM t")) == [1, 2]
+            numbers = [int(str(row[0])) for row in held(client, "made").elements()]
+            assert sorted(numbers) == list(range(min(numbers), min(numbers) + len(numbers)))
+            assert deployment.replica_pid(1) == pid
+            assert client.clusters()[0].replicas[0].incarnation == 1
+
+
+def error_of(status: plainsong.Status, name: str) -> str:
+    return next(each.error for each in status.objects if each.name == name)
 
 
 # --- instances --------------------------------------------------------------------------------------------

@@ -388,3 +388,33 @@ def test_a_full_disk_is_told_and_a_source_goes_on_where_it_was_once_there_is_roo
             finished(client, "made")
 
             assert held(client, "made") == made_by(options)
+
+
+def test_what_a_dropped_source_kept_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    write_files(folder, "csv", [{"id": 1}, {"id": "two"}])
+    with deployed(tmp_path, "--compaction-ms", "50") as deployment, started(deployment) as client:
+        for name in ("kept", "gone"):
+            client.create_source(name, "files", {"id": "bigint"}, options=files(folder))
+        until(client, lambda _: all(held(client, name) == Counter({(1,): 1}) for name in ("kept", "gone")))
+        ids = {each.name: str(each.id) for each in client.objects()}
+        places = {name: [deployment.data / kind / ids[name] for kind in ("taken", "rejected")] for name in ids}
+        later = deployment.data / "taken" / "s99"  # of a source that this controller does not know yet
+        later.mkdir()
+        assert all(place.is_dir() for name in ids for place in places[name])
+
+        client.drop("gone")
+        write_files(folder, "csv", [{"id": 3}], name="b")
+        until(client, lambda _: held(client, "kept")[(3,)] == 1)
+        until(client, lambda _: not any(place.exists() for place in places["gone"]))
+
+        deployment.kill()
+        for place in places["gone"]:
+            place.mkdir()  # as of a writer that was not told
+        deployment.start()
+        write_files(folder, "csv", [{"id": 4}], name="c")
+        until(client, lambda _: held(client, "kept")[(4,)] == 1)
+        until(client, lambda _: not any(place.exists() for place in places["gone"]))
+
+        assert all(place.is_dir() for place in (*places["kept"], later))
+        assert held(client, "kept") == Counter({(1,): 1, (3,): 1, (4,): 1})

@@ -2,15 +2,18 @@
 
 import asyncio
 import json
+from typing import Any, cast
 
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 import pytest
 import pytest_asyncio
 
-from instance.shards.store import Appended, Shard, ShardStore
+from instance.shards.store import Appended, AppendOutcome, Shard, ShardStore
+from instance.storage import runtime as runtime_module
 from instance.storage.runtime import StorageRuntime
 from plainsong.arrow_updates import ArrowUpdates
 from reconcile.compute_actions import UpperReported
+from reconcile.errors import StorageFailed
 from reconcile.frontiers import CLOSED, MINIMUM, Antichain
 from reconcile.ids import GlobalId, Step, WriterEpoch
 from reconcile.sources import SourceDescription
@@ -24,6 +27,7 @@ from reconcile.storage_actions import (
     ReadContents,
     RunSource,
     SetSinks,
+    SourceFares,
     SourceStopped,
     StopSource,
     StorageReport,
@@ -454,3 +458,90 @@ async def test_closing_finishes_the_commit_under_way(make_store: MakeStore, repo
         expected=shard.upper, upper=at(5), updates=None, writer_epoch=WriterEpoch(1), token="z"
     )
     assert outcome == Appended(upper=at(5))
+
+
+class FailingStore:
+    """A store whose disk fails as often as it is told to, at opening and at writing by turns."""
+
+    def __init__(self, inner: ShardStore, failures: int) -> None:
+        self._inner = inner
+        self.failures = failures
+        self.tried = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def fail(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            self.tried += 1
+            raise StorageFailed("shard s1 failed", detail="no space left on device")
+
+    async def open(self, id: GlobalId, schema: pa.Schema) -> Shard:
+        if self.tried % 2:
+            self.fail()
+        return cast(Shard, FailingShard(await self._inner.open(id, schema), self))
+
+
+class FailingShard:
+    def __init__(self, inner: Shard, store: FailingStore) -> None:
+        self._inner = inner
+        self._store = store
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    async def compare_and_append(self, **append: Any) -> AppendOutcome:
+        self._store.fail()
+        return await self._inner.compare_and_append(**append)
+
+
+@pytest.mark.asyncio
+async def test_a_write_that_a_disk_refused_is_durable_once_the_disk_is_well(
+    make_store: MakeStore, reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_module, "RETRY_S_MIN", 0.001)
+    store = FailingStore(make_store(), failures=5)
+    runtime = StorageRuntime(cast(ShardStore, store), reports)
+    runtime.perform(RunSource(source=table()))
+    runtime.perform(write(3, ("a", 1, 0, 1), token="x"))
+    runtime.perform(write(4, ("b", 1, 3, 1), token="y"))
+
+    heard: list[StorageReport] = []
+    while AppendDurable(id=S1, token="y") not in heard:
+        heard += await reports.next(1)
+
+    fares = [report for report in heard if isinstance(report, SourceFares)]
+    assert [bool(report.error) for report in fares] == [True] * 5 + [False]
+    assert all("no space left on device" in report.error for report in fares[:5])
+    assert not any(isinstance(report, SourceStopped) for report in heard)
+    durable = [report for report in heard if isinstance(report, AppendDurable)]
+    assert durable == [AppendDurable(id=S1, token="x"), AppendDurable(id=S1, token="y")]
+    shard = await shard_of(make_store())
+    assert listed(await shard.read(MINIMUM, at(4))) == [("a", 1, 0, 1), ("b", 1, 3, 1)]
+    await runtime.close()
+
+
+@pytest.mark.parametrize("begins_anew", [True, False])
+@pytest.mark.asyncio
+async def test_a_table_on_a_bad_disk_can_be_stopped_and_run_anew(
+    make_store: MakeStore, reports: Reports, begins_anew: bool
+) -> None:
+    store = FailingStore(make_store(), failures=10**6)
+    runtime = StorageRuntime(cast(ShardStore, store), reports)
+    runtime.perform(RunSource(source=table()))
+    runtime.perform(write(3, ("a", 1, 0, 1), token="x"))
+    heard = await reports.next(2)
+    assert isinstance(heard[-1], SourceFares)
+
+    runtime.perform(StopSource(id=S1))
+    if begins_anew:
+        store.failures = 0
+        runtime.perform(RunSource(source=table(2)))
+        runtime.perform(write(3, ("b", 1, 0, 1), token="y"))
+        while AppendDurable(id=S1, token="y") not in heard:
+            heard += await reports.next(1)
+
+    await runtime.close()
+    held = await shard_of(make_store())
+    assert held.upper == (at(3) if begins_anew else MINIMUM)
