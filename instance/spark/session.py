@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 #: Between two attempts to cancel the jobs of a call that nobody waits for.
 CANCEL_SECONDS = 0.1
+#: Of what a user's function raised; longer ones are cut in the middle.
+TRACEBACK_CHARACTERS_MAX = 4_000
 #: Errors of the JVM after which nothing it says can be relied on.
 FATAL = (
     "java.lang.OutOfMemoryError",
@@ -139,18 +141,28 @@ class SparkHost:
 
 
 def user_traceback(text: str) -> str:
-    """The part of a Python worker's traceback that is about the user's function; all of it, where there is none."""
-    lines = text.splitlines()
+    """What a function raised, then where: the part of a Python worker's traceback that is about the function.
+
+    The exception stands first, because whoever passes an error on may cut it.
+    """
+    lines = []
+    for line in text.splitlines():
+        if line.startswith(("\tat ", "JVM stacktrace")):
+            break
+        if line.strip():
+            lines.append(line)
     first = next((place for place, line in enumerate(lines) if 'File "<function ' in line), None)
     if first is None:
-        python = [line for line in lines if not line.startswith(("\tat ", "JVM stacktrace"))]
-        return "\n".join(python[-3:]) if python else text
-    kept = ["Traceback (most recent call last):"]
-    for line in lines[first:]:
-        if line.startswith(("\tat ", "JVM stacktrace")) or not line.strip():
-            break
-        kept.append(line)
-    return "\n".join(kept)
+        # Not even loaded, or not ours to know: the last words say what it was.
+        return _shortened("\n".join(lines[-1:]) or text)
+    frames = [place for place, line in enumerate(lines) if place >= first and line.startswith(" ")]
+    raised = "\n".join(lines[frames[-1] + 1 :])
+    return _shortened(f"{_shortened(raised)}\nTraceback (most recent call last):\n" + "\n".join(lines[first:]))
+
+
+def _shortened(text: str) -> str:
+    half = TRACEBACK_CHARACTERS_MAX // 2
+    return text if len(text) <= 2 * half else f"{text[:half]}\n...\n{text[-half:]}"
 
 
 def unanswered(error: Exception) -> bool:

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from instance.spark.session import SparkHost, start_spark, unanswered
+from instance.spark.session import TRACEBACK_CHARACTERS_MAX, SparkHost, start_spark, unanswered, user_traceback
 from instance.spark.settings import SparkSettings
 from reconcile.errors import InvalidRequest
 
@@ -135,3 +135,32 @@ def test_a_jvm_that_dies_or_hangs_is_noticed_once_and_for_all(how: str, said: st
     assert story["deaths"] == 1
     assert len(story["told"]) == 2
     assert said in story["told"][0]
+
+
+def test_of_a_traceback_the_users_part_is_told_with_what_was_raised_first() -> None:
+    told = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/somewhere/pyspark/worker.py", line 1, in main
+    process()
+  File "<function bad>", line 2, in bad
+    return 1 // k
+           ~~^^~~
+ZeroDivisionError: integer division or modulo by zero
+
+\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)
+\tat java.lang.Thread.run(Thread.java:1)
+"""
+
+    assert user_traceback(told).splitlines() == [
+        "ZeroDivisionError: integer division or modulo by zero",
+        "Traceback (most recent call last):",
+        '  File "<function bad>", line 2, in bad',
+        "    return 1 // k",
+        "           ~~^^~~",
+        "ZeroDivisionError: integer division or modulo by zero",
+    ]
+    assert user_traceback(told.replace("<function bad>", "elsewhere")).startswith("ZeroDivisionError")
+    long = user_traceback(told.replace("integer division", "x" * 1_000_000))
+    assert long.startswith("ZeroDivisionError: xxx")
+    assert len(long) < TRACEBACK_CHARACTERS_MAX + 10
