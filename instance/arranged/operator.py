@@ -54,6 +54,11 @@ class ArrangedOperator(ABC):
                 raise InvariantBroken(f"the restored spine {name!r} has other columns")
         self._tending = Tending(self._spines, places)
 
+    @property
+    def rows_kept(self) -> int:
+        """The updates in all its spines, no fewer than the rows that are readable."""
+        return sum(spine.rows for spine in self._spines.values())
+
     def spines(self) -> Mapping[str, Spine]:
         """The state. To be saved between two ranges of steps; there must not be a merge under way then."""
         return self._spines

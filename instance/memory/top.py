@@ -46,6 +46,10 @@ class SortedRows:
         self._pieces: list[list[tuple[Any, Row]]] = []
         self._counts: dict[Row, int] = {}
 
+    def __len__(self) -> int:
+        """Each different row once."""
+        return sum(map(len, self._pieces))
+
     def add(self, updates: Iterable[tuple[Row, int]]) -> None:
         """Counts each row ``diff`` times more."""
         came: set[Row] = set()
@@ -147,6 +151,10 @@ class Top:
         self._rows = SortedRows(_row_key(input, order))
         #: What was last given, of the input.
         self._shown: dict[Row, int] = {}
+
+    @property
+    def rows_kept(self) -> int:
+        return len(self._rows)
 
     def apply(self, changes: Sequence[Batch], at: int) -> Batch:  # noqa: ARG002
         (batch,) = changes

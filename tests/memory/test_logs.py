@@ -1,10 +1,15 @@
 """What a runtime tells of itself is what is so when it is asked."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 
+from controller.sql import Relation, compile_query
+from instance.arranged.rendering import arranged_rules
+from instance.arranged.tending import in_memory
 from instance.memory.logs import STEPS_MAX
+from instance.memory.rendering import Rule
 from plainsong.logs import ARRANGEMENTS, DATAFLOWS, FRONTIERS, LOGGING_IDS, PEEKS, STEPS
 from reconcile.compute_actions import Compact, Drop, SetLogging
 from reconcile.dataflow import Index
@@ -13,8 +18,10 @@ from reconcile.ids import GlobalId
 from tests.memory.collections import Collections
 from tests.memory.harness import running
 from tests.memory.plans import distinct, get, group, join
+from tests.sql.tables import Tables, columns
 
 S1 = (("k", "string"), ("v", "bigint"))
+RELATION = Relation(id=GlobalId("s", 1), columns=columns("k string", "v bigint"))
 U1, U2 = GlobalId("u", 1), GlobalId("u", 2)
 
 
@@ -88,6 +95,44 @@ async def test_arrangements_count_the_rows_that_are_kept() -> None:
         assert Counter(await it.rows(str(ARRANGEMENTS.id), 0)) == Counter(
             [("u1", "u1", "index", 1), ("u1", "u1", "group", 1), ("u1", "u1", "join", 3), ("u1", "u1", "distinct", 2)]
         )
+
+
+@pytest.mark.parametrize(
+    ("rules", "kept"),
+    [
+        ({}, {("index", 1), ("top", 3)}),
+        (arranged_rules(lambda _: in_memory), {("index", 1), ("top", 3)}),
+    ],
+    ids=["memory", "arranged"],
+)
+@pytest.mark.asyncio
+async def test_the_first_rows_are_kept_with_all_others(rules: Mapping[str, Rule], kept: set[tuple[str, int]]) -> None:
+    collections = Collections()
+    s1 = collections.create("s1", S1)
+    query = compile_query("SELECT k FROM s1 ORDER BY v DESC LIMIT 1", Tables({"s1": RELATION}), allow_order=False)
+    async with running(collections, rules) as it:
+        it.perform(SetLogging(ids=LOGGING_IDS))
+        s1.append(0, ("a", 1), ("b", 2), ("c", 3))
+        s1.advance(1)
+        it.render(Index(id=U1), objects={"u1": query.plan}, imports=("s1",))
+        await it.upper("u1", 1)
+
+        assert {row[2:] for row in await it.rows(str(ARRANGEMENTS.id), 0)} == kept
+
+
+@pytest.mark.asyncio
+async def test_state_in_spines_is_counted_too() -> None:
+    collections = Collections()
+    s1 = collections.create("s1", S1)
+    async with running(collections, arranged_rules(lambda _: in_memory)) as it:
+        it.perform(SetLogging(ids=LOGGING_IDS))
+        s1.append(0, ("a", 1), ("a", 2), ("b", 2))
+        s1.advance(1)
+        sums = group(get("s1", S1), {"k": "k"}, n=("count", None))
+        it.render(Index(id=U1), objects={"u1": sums}, imports=("s1",))
+        await it.upper("u1", 1)
+
+        assert {row[2:] for row in await it.rows(str(ARRANGEMENTS.id), 0)} == {("index", 2), ("group", 2)}
 
 
 @pytest.mark.asyncio
