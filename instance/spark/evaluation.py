@@ -121,7 +121,14 @@ def shipped(session: SparkSession, table: pa.Table, file: Path) -> DataFrame:
     """``table`` as Spark sees it; ``file`` is where it may be put and must stay until it was read."""
     if table.nbytes <= SHIPPED_BYTES_MAX:
         # One partition: no shuffle, and whatever depends on the order of rows depends on nothing else.
-        return session.createDataFrame(table).coalesce(1)
+        return session.createDataFrame(_copied(table)).coalesce(1)
     pq.write_table(table, file, compression="lz4")
     # Wherever else the executors read by default, this lies in a folder.
     return session.read.parquet(file.as_uri())
+
+
+def _copied(table: pa.Table) -> pa.Table:
+    """The same rows, nested ones in arrays that are no slices: Spark's way in cannot read slices that have nulls."""
+    if not any(pa.types.is_nested(type) for type in table.schema.types):
+        return table
+    return table.take(pa.array(range(table.num_rows), pa.int64()))
