@@ -1,4 +1,4 @@
-"""The table of ``docs/sql.md`` on how the queries of TPC-H are maintained is what the compiler does."""
+"""The table of ``docs/views.md`` on how the queries of TPC-H are maintained is what the compiler does."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from controller.sql.strategies import nodes, strategy
 from reconcile.plan_tree import Node
 from tests.sql.tpch import QUERIES, TABLES
 
-_PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "views.md"
 TOLD = dict(re.findall(r"^\| (Q\d+) \| ([^|]*) \|", _PAGE.read_text(), re.MULTILINE))
 
 
