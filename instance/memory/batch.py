@@ -7,10 +7,14 @@ import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from instance.memory.rows import Row, RowFormat
+from instance.spine.spine import Spine
 from plainsong.types import DIFF, STEP
 from reconcile.errors import InvalidRequest
 from reconcile.frontiers import Antichain
 from reconcile.ids import Step
+
+#: Updates from which on they are summed over Arrow, if that is what there is of them.
+_ARROW_UPDATES_MIN = 1_000
 
 #: A row, the step at which it changes, and how many times more it occurs from then on.
 RowUpdate: TypeAlias = tuple[Row, int, int]
@@ -100,6 +104,8 @@ class Batch:
         """The same changes with each row at most once a step; itself if it only adds rows."""
         if len(self) == 0 or (self._updates is None and pc.min(self._arrow.column(DIFF)).as_py() > 0):
             return self
+        if self._is_much():
+            return self._summed(self.table)
         return Batch.of(self.format, consolidate(self.updates))
 
     def split(self, upper: Antichain) -> tuple["Batch", "Batch"]:
@@ -121,7 +127,20 @@ class Batch:
 
     def advanced(self, step: int) -> "Batch":
         """The same updates with those before ``step`` moved up to it, consolidated."""
+        if self._is_much():
+            table = self.table
+            steps = pc.max_element_wise(table[STEP], pa.scalar(step, pa.int64()))
+            return self._summed(table.set_column(len(self.format.names), self.format.updates_schema.field(STEP), steps))
         return Batch.of(self.format, consolidate((row, max(at, step), diff) for row, at, diff in self.updates))
+
+    def _is_much(self) -> bool:
+        """Whether rows would cost more than Arrow does at all."""
+        return self._updates is None and len(self) >= _ARROW_UPDATES_MIN and bool(self.format.names)
+
+    def _summed(self, table: pa.Table) -> "Batch":
+        whole = Spine(self.format.schema, ())
+        whole.insert(table)
+        return Batch.of_table(self.format, whole.changes_from(0).sort_by(STEP))
 
 
 def concat(format: RowFormat, batches: Sequence[Batch]) -> Batch:
