@@ -32,16 +32,16 @@ from tests.sql.shapes import SHAPE_TABLES, SHAPES
 QUERIES = 5
 #: In the default suite, and in the full one.
 _FEW, _MANY = 1, 120
-#: So many groups the shapes are taken in; the full suite takes each group twice.
+#: So many groups the shapes are taken in; the full suite takes each group twice, the default one has its own test.
 _PARTS = 20
 _SHAPE_SEEDS = 2 * _PARTS
 
 
-def _seeds(many: int = _MANY) -> list[object]:
+def _seeds(few: int, many: int) -> list[object]:
     if given := os.environ.get("PLAINSONG_SEEDS"):
         first, _, last = given.partition(":")
         return list(range(int(first), int(last)))
-    return [pytest.param(seed, marks=() if seed < _FEW else pytest.mark.heavy) for seed in range(many)]
+    return [pytest.param(seed, marks=() if seed < few else pytest.mark.heavy) for seed in range(many)]
 
 
 #: The text and plan of each view, by name.
@@ -98,7 +98,7 @@ async def checked(spark: SparkHost, scratch: Path, history: History, views: View
     return wrong + compared(history, arrow, {name: theirs[name] for name in in_process})
 
 
-@pytest.mark.parametrize("seed", _seeds())
+@pytest.mark.parametrize("seed", _seeds(_FEW, _MANY))
 @pytest.mark.asyncio
 async def test_any_view_is_what_spark_answers_at_every_step(spark: SparkHost, tmp_path: Path, seed: int) -> None:
     random = Random(seed)
@@ -109,7 +109,7 @@ async def test_any_view_is_what_spark_answers_at_every_step(spark: SparkHost, tm
     assert not wrong, "\n\n".join(wrong)
 
 
-@pytest.mark.parametrize("seed", _seeds(_SHAPE_SEEDS))
+@pytest.mark.parametrize("seed", _seeds(0, _SHAPE_SEEDS))
 @pytest.mark.asyncio
 async def test_each_shape_is_what_spark_answers_whatever_happens(spark: SparkHost, tmp_path: Path, seed: int) -> None:
     """Some shapes at a time; as many seeds as there are parts have them all."""
