@@ -61,16 +61,21 @@ class Inputs(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Where a shard stands after an append, and whether it was this one that brought it there."""
+
+    upper: Antichain
+    by_us: bool
+
+
 class Output(Protocol):
     """The shard that a materialized view writes."""
 
     async def upper(self) -> Antichain: ...
 
-    async def append(self, lower: Antichain, upper: Antichain, updates: pa.Table) -> Antichain:
-        """Compare-and-append: writes ``updates`` if the shard's upper is ``lower``.
-
-        Returns the upper after the call, whoever won.
-        """
+    async def append(self, lower: Antichain, upper: Antichain, updates: pa.Table) -> Written:
+        """Compare-and-append: writes ``updates`` if the shard's upper is ``lower``."""
         ...
 
 

@@ -133,6 +133,14 @@ class Batch:
             return self._summed(table.set_column(len(self.format.names), self.format.updates_schema.field(STEP), steps))
         return Batch.of(self.format, consolidate((row, max(at, step), diff) for row, at, diff in self.updates))
 
+    def negated(self) -> "Batch":
+        """The same changes taken back."""
+        if self._updates is not None:
+            return Batch.of(self.format, [(row, step, -diff) for row, step, diff in self._updates])
+        *columns, diffs = self._arrow.columns
+        arrays = [*columns, pc.negate(diffs)]
+        return Batch.of_arrow(self.format, pa.RecordBatch.from_arrays(arrays, schema=self.format.updates_schema))
+
     def _is_much(self) -> bool:
         """Whether rows would cost more than Arrow does at all."""
         return self._updates is None and len(self) >= _ARROW_UPDATES_MIN and bool(self.format.names)

@@ -9,10 +9,10 @@ from typing import Protocol
 from instance.inputs import Inputs
 from instance.memory.batch import Batch, concat
 from instance.memory.dataflow import error_text
-from instance.memory.exports import ViewExport
 from instance.memory.finishing import Finishing, finishing
 from instance.memory.index import IndexExport, pieces
 from instance.memory.rows import Row, RowFormat
+from instance.memory.view import ViewExport
 from instance.runtime import Report
 from reconcile.compute_actions import PeekFinished, StartPeek
 from reconcile.compute_protocol import PeekFailed, PeekRows

@@ -9,13 +9,14 @@ from typing import assert_never
 from instance.inputs import Inputs, Outputs
 from instance.memory.arranged import Arrange, InDicts
 from instance.memory.dataflow import Dataflow, Voice, error_text
-from instance.memory.exports import Export, TailExport, ViewExport
+from instance.memory.exports import Export, TailExport
 from instance.memory.imports import Import, SharedInputs
 from instance.memory.index import IndexExport
 from instance.memory.logs import Installed, LogImport, Logs
 from instance.memory.peeks import Peeks
 from instance.memory.rendering import BuiltObject, Rule, render
 from instance.memory.rows import RowFormat
+from instance.memory.view import ViewExport
 from instance.runtime import Report, RuntimeAction
 from reconcile.compute_actions import (
     Compact,

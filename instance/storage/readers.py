@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 
-from instance.inputs import Changes, Input, Output
+from instance.inputs import Changes, Input, Output, Written
 from instance.shards.contents import seen_as
 from instance.shards.store import Appended, EpochFenced, Shard, ShardStore, UpperMoved
 from instance.storage.follower import Follower
@@ -116,7 +116,7 @@ class ShardOutputs:
 
 
 class _ShardOutput:
-    """The shard of one view. What a view writes is determined, so it does not matter which replica wins."""
+    """The shard of one view. Any replica may write it; it is told whether it was the one."""
 
     def __init__(self, store: ShardStore, id: GlobalId, schema: pa.Schema) -> None:
         self._store = store
@@ -134,13 +134,15 @@ class _ShardOutput:
     async def upper(self) -> Antichain:
         return await (await self._opened()).refresh()
 
-    async def append(self, lower: Antichain, upper: Antichain, updates: pa.Table) -> Antichain:
+    async def append(self, lower: Antichain, upper: Antichain, updates: pa.Table) -> Written:
         shard = await self._opened()
         outcome = await shard.compare_and_append(
             expected=lower, upper=upper, updates=updates, writer_epoch=None, token=""
         )
         match outcome:
-            case Appended(upper=now) | UpperMoved(upper=now):
-                return now
+            case Appended(upper=now):
+                return Written(upper=now, by_us=True)
+            case UpperMoved(upper=now):
+                return Written(upper=now, by_us=False)
             case EpochFenced(writer_epoch=epoch):
                 raise InvariantBroken(f"view {self._id} was fenced by writer epoch {epoch}, though it has none")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
 
-from instance.inputs import Changes, NotReadable
+from instance.inputs import Changes, NotReadable, Written
 from instance.memory.batch import Batch, RowUpdate, consolidate
 from instance.memory.rows import Row, RowFormat, declared_format, row_format, values_of
 from reconcile.frontiers import MINIMUM, Antichain
@@ -99,15 +99,16 @@ class MemoryOutput:
     async def upper(self) -> Antichain:
         return self._collection.upper
 
-    async def append(self, lower: Antichain, upper: Antichain, updates: pa.Table) -> Antichain:
-        if self._collection.upper == lower:
+    async def append(self, lower: Antichain, upper: Antichain, updates: pa.Table) -> Written:
+        by_us = self._collection.upper == lower
+        if by_us:
             batch = Batch.of_table(self._collection.format, updates)
             assert all(
                 lower.is_open_at(Step(step)) and not upper.is_open_at(Step(step)) for _, step, _ in batch.updates
             )
             self._collection.updates += batch.updates
             self._collection._move(upper)
-        return self._collection.upper
+        return Written(upper=self._collection.upper, by_us=by_us)
 
 
 class _Opened:
@@ -144,6 +145,10 @@ class Collections:
     def create(self, id: str, columns: Iterable[tuple[str, str]]) -> Collection:
         found = self._collections[GlobalId.parse(id)] = Collection(declared_format(tuple(columns)))
         return found
+
+    def share(self, id: GlobalId, collection: Collection) -> None:
+        """Another's collection is one of these too."""
+        self._collections[id] = collection
 
     def collection(self, id: GlobalId, schema: pa.Schema) -> Collection:
         if id not in self._collections:

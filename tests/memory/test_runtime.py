@@ -654,6 +654,33 @@ async def test_a_view_that_may_not_write_follows_its_shard_and_does_not_grow() -
         assert collections["u1"].contents(11) == Counter({("a", 12, 12): 1})
 
 
+@pytest.mark.asyncio
+async def test_what_a_shard_holds_and_nobody_computed_is_corrected_by_the_next_write() -> None:
+    collections, s1, _ = tables()
+    shard = collections.create("u1", (("k", "string"), ("n", "bigint"), ("total", "bigint")))
+    shard.append(0, ("a", 1, 99), ("orphan", 1, 1))
+    shard.advance(3)
+    async with running(collections) as it:
+        s1.append(0, ("a", 1))
+        s1.advance(1)
+        it.render(MaterializedView(id=U1), objects={"u1": SUMS}, imports=("s1",))
+        it.perform(SetWritable(id=U1, writable=True))
+        s1.append(3, ("b", 2))
+        s1.advance(4)
+        await it.upper("u1", 4)
+        # Another replica that computes something else comes first.
+        shard.append(4, ("b", 1, 2), diff=-1)
+        shard.append(4, ("b", 1, 77))
+        shard.advance(5)
+        s1.append(4, ("b", 1))
+        s1.advance(6)
+        await it.upper("u1", 6)
+
+        assert shard.contents(3) == Counter({("a", 1, 1): 1, ("b", 1, 2): 1})
+        assert shard.contents(4) == Counter({("a", 1, 1): 1, ("b", 1, 77): 1})
+        assert shard.contents(5) == Counter({("a", 1, 1): 1, ("b", 2, 3): 1})
+
+
 # --- failures ---------------------------------------------------------------------------------------------
 
 

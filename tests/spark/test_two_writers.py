@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 import plainsong
 from controller.sql import CompiledQuery, compile_query
+from instance.inputs import Written
 from instance.memory.rows import Row, row_format
 from instance.spark.rendering import spark_rules
 from instance.spark.session import SparkHost
@@ -54,7 +55,7 @@ class WatchedOutput(MemoryOutput):
         self._writer = writer
         self._wins = wins
 
-    async def append(self, lower: Antichain, upper: Antichain, updates: pa.Table) -> Antichain:
+    async def append(self, lower: Antichain, upper: Antichain, updates: pa.Table) -> Written:
         if await self.upper() == lower:
             self._wins.append((self._writer, lower, upper))
         return await super().append(lower, upper, updates)
@@ -63,11 +64,15 @@ class WatchedOutput(MemoryOutput):
 class OneShard:
     """The outputs of one replica, which are those of the other."""
 
-    def __init__(self, shared: Collections, writer: int, wins: list[tuple[int, Antichain, Antichain]]) -> None:
-        self._shared, self._writer, self._wins = shared, writer, wins
+    def __init__(
+        self, shared: Collections, own: Collections, writer: int, wins: list[tuple[int, Antichain, Antichain]]
+    ) -> None:
+        self._shared, self._own, self._writer, self._wins = shared, own, writer, wins
 
     def open(self, id: GlobalId, schema: pa.Schema) -> WatchedOutput:
-        return WatchedOutput(self._shared.collection(id, schema), self._writer, self._wins)
+        shard = self._shared.collection(id, schema)
+        self._own.share(id, shard)
+        return WatchedOutput(shard, self._writer, self._wins)
 
 
 def own_inputs(history: History, random: Random) -> Collections:
@@ -90,7 +95,7 @@ async def written_by_two(
     shared, wins = Collections(), list[tuple[int, Antichain, Antichain]]()
     inputs = [own_inputs(history, random) for _ in range(2)]
     for writer, own in enumerate(inputs):
-        own.outputs = OneShard(shared, writer, wins)  # type: ignore[assignment]  # one shard for both
+        own.outputs = OneShard(shared, own, writer, wins)  # type: ignore[assignment]  # one shard for both
     async with running(inputs[0], rules) as one, running(inputs[1], rules) as other:
         imports = tuple(str(id) for id in compiled.reads)
         for it in (one, other):
