@@ -292,8 +292,20 @@ MUTANTS = (
     Mutant(
         "a source that differs is altered",
         "reconcile.ingesting",
-        "elif all(name in wanted.description.alterable for name in fields):",
-        "elif any(name in wanted.description.alterable for name in fields) or True:",
+        "elif all(name in wanted.alterable for name in fields):",
+        "elif any(name in wanted.alterable for name in fields) or True:",
+    ),
+    Mutant(
+        "a source altered within a term keeps its old definition",
+        "reconcile.ingesting",
+        "source.description = wanted\n            yield SourceStatus(",
+        "yield SourceStatus(",
+    ),
+    Mutant(
+        "an alteration is not in the reduced log",
+        "reconcile.storage_history",
+        "self._sources[source.id] = source",
+        "pass",
     ),
     Mutant(
         "a repeated report of records adds",
