@@ -14,15 +14,15 @@ SHORT = ("--retention-ms", "1", "--resume-ms", "0", "--compaction-ms", "20", "--
 
 def compacted(client: plainsong.Client) -> bool:
     """Whether some of the log stands for what was before it."""
-    return any(record.seqno == 0 for record in client.log())
+    return any(record.seqno == 0 for record in client.log(timeout=3))
 
 
 def work(client: plainsong.Client) -> None:
-    client.create_cluster("main", replicas=1, timeout=5)
-    client.create_table("t", {"id": "bigint"}, timeout=5)
-    client.create_index("t", ["id"], timeout=5)
+    client.create_cluster("main", replicas=1, timeout=3)
+    client.create_table("t", {"id": "bigint"}, timeout=3)
+    client.create_index("t", ["id"], timeout=3)
     for number in range(200):
-        client.insert("t", [{"id": number}], timeout=5)
+        client.insert("t", [{"id": number}], timeout=3)
         if number > 20 and compacted(client):
             return
     raise AssertionError("the log was never compacted")
