@@ -182,8 +182,8 @@ class Controller:
 
     def _session_finished(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            known = isinstance(error, PlainsongError)
-            self._fatal(error if known else PlainsongError("a session failed", detail=repr(error)))  # type: ignore[arg-type]
+            known = error if isinstance(error, PlainsongError) else None
+            self._fatal(known or PlainsongError("a session failed", detail=repr(error)))
 
     async def _let_go(self, cluster: str, replica: ReplicaId) -> None:
         member = self._members.pop(replica, None)

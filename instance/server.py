@@ -170,11 +170,12 @@ async def _engines(options: Options) -> AsyncIterator[_Engines]:
     from instance.spark.rendering import spark_rules
     from instance.spark.settings import SparkSettings
 
-    settings = SparkSettings(master=options.spark_master, conf=options.spark_conf)
+    folder = _scratch(options)
+    settings = SparkSettings(master=options.spark_master, conf=options.spark_conf, warehouse=folder / "warehouse")
     # Nobody but this process reads it, and nothing in it outlives the process yet.
     state = options.data / "state"
     shutil.rmtree(state, ignore_errors=True)
-    with spark_started(settings, _scratch(options)) as (host, scratch):
+    with spark_started(settings, folder) as (host, scratch):
         rules = spark_rules(host, scratch, state / "operators")
         bytes_min = SPARK_BYTES_MIN if options.spark_file_bytes is None else options.spark_file_bytes
         loop = asyncio.get_running_loop()

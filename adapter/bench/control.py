@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import plainsong.aio
 from adapter.bench.measure import Figure
@@ -202,11 +203,11 @@ async def _commands_per_s(address: str, count: int, session: int) -> float:
     return count / elapsed
 
 
-async def _taken_in(call: object, mark: int) -> None:
+async def _taken_in(call: Any, mark: int) -> None:
     """Waits until everything sent so far has been handled: heartbeats come back in order."""
-    await call.write(codec.encode_compute_commands((), sent_ms=mark))  # type: ignore[attr-defined]
+    await call.write(codec.encode_compute_commands((), sent_ms=mark))
     while True:
-        reply = codec.decode_compute_response(await call.read())  # type: ignore[attr-defined]
+        reply = codec.decode_compute_response(await call.read())
         if Heartbeat(sent_ms=mark) in reply.responses:
             return
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 #: Settings that decide results: pinned, because replicas must agree to the bit. Not for anybody to change.
 PINNED: Mapping[str, str] = {
@@ -23,6 +24,8 @@ class SparkSettings:
     call_ms_max: int = 120_000
     #: Calls that may be under way at once.
     threads: int = 4
+    #: Where Spark would put tables of its own; it makes the folder, so never where the user happens to stand.
+    warehouse: Path
     #: The user's own, over the defaults; pinned ones are refused.
     conf: Mapping[str, str] = field(default_factory=dict)
 
@@ -46,6 +49,7 @@ class SparkSettings:
             "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
             "spark.scheduler.mode": "FAIR",
             "spark.sql.catalogImplementation": "in-memory",
+            "spark.sql.warehouse.dir": str(self.warehouse),
         }
         if self.is_local:
             # The host's own name may resolve to an address that refuses connections.

@@ -179,7 +179,9 @@ async def measured(rows: int, cores: int) -> dict[str, object]:
         size = write_files(root / "files", rows)
         by_arrow = await through_source(root / "files", root / "arrow", rows)
         # Started here and not before: a JVM that idles still takes memory.
-        host = start_spark(SparkSettings(master=f"local[{cores}]", conf={"spark.driver.memory": "2g"}), _dead)
+        memory = {"spark.driver.memory": "2g"}
+        settings = SparkSettings(master=f"local[{cores}]", conf=memory, warehouse=root / "warehouse")
+        host = start_spark(settings, _dead)
         reader = spark_reader(host, root / "staged", loop=asyncio.get_running_loop(), bytes_min=0)
         try:
             batch = await plain_batch(host, root / "files", root)

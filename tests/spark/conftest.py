@@ -10,10 +10,11 @@ from instance.spark.settings import SparkSettings
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkHost]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHost]:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     deaths: list[SparkDead] = []
-    host = start_spark(SparkSettings(master="local[2]"), deaths.append)
+    settings = SparkSettings(master="local[2]", warehouse=tmp_path_factory.mktemp("warehouse"))
+    host = start_spark(settings, deaths.append)
     yield host
     host.close()
     assert deaths == []

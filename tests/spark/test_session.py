@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # no types
@@ -53,9 +54,9 @@ async def test_a_mistake_of_the_user_is_told_and_harms_nobody(spark: SparkHost) 
 
 
 @pytest.mark.asyncio
-async def test_what_decides_results_is_pinned(spark: SparkHost) -> None:
+async def test_what_decides_results_is_pinned(spark: SparkHost, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="cannot be set"):
-        start_spark(SparkSettings(conf={"spark.sql.session.timeZone": "Europe/Paris"}), print)
+        start_spark(SparkSettings(conf={"spark.sql.session.timeZone": "Europe/Paris"}, warehouse=tmp_path), print)
 
     zone = await spark.run(lambda s: s.conf.get("spark.sql.session.timeZone"))
     assert zone == "UTC"
@@ -96,12 +97,14 @@ def test_a_call_that_was_never_answered_is_told_from_one_that_failed(error: Exce
 
 DYING = """
 import asyncio, json, os, signal, sys
+from pathlib import Path
 from instance.spark.session import SparkDead, start_spark
 from instance.spark.settings import SparkSettings
 
-async def main(how):
+async def main(how, folder):
     deaths = []
-    host = start_spark(SparkSettings(master="local[1]", call_ms_max=4_000), deaths.append)
+    settings = SparkSettings(master="local[1]", call_ms_max=4_000, warehouse=Path(folder))
+    host = start_spark(settings, deaths.append)
     await host.run(lambda s: s.range(1).count(), deadline_ms=60_000)  # the first is slow
     if how == "killed":
         os.kill(host.jvm_pid, signal.SIGKILL)
@@ -118,23 +121,25 @@ async def main(how):
     print(json.dumps({"told": told, "deaths": len(deaths)}), flush=True)
     os._exit(0)
 
-asyncio.run(main(sys.argv[1]))
+asyncio.run(main(*sys.argv[1:]))
 """
 
 
 @pytest.mark.parametrize(
     ("how", "said"), [("killed", "the JVM is gone"), ("stopped", "Spark did not answer within 4000 ms")]
 )
-def test_a_jvm_that_dies_or_hangs_is_noticed_once_and_for_all(how: str, said: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", DYING, how], capture_output=True, text=True, timeout=120, env=os.environ, check=False
-    )
+def test_a_jvm_that_dies_or_hangs_is_noticed_once_and_for_all(how: str, said: str, tmp_path: Path) -> None:
+    stands = tmp_path / "where the user stands"
+    stands.mkdir()
+    command = [sys.executable, "-c", DYING, how, str(tmp_path / "warehouse")]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ, check=False, cwd=stands)
 
     assert run.returncode == 0, run.stderr
     story = json.loads(run.stdout.splitlines()[-1])
     assert story["deaths"] == 1
     assert len(story["told"]) == 2
     assert said in story["told"][0]
+    assert list(stands.iterdir()) == [], "Spark writes where it is told to"
 
 
 def test_of_a_traceback_the_users_part_is_told_with_what_was_raised_first() -> None:
